@@ -133,7 +133,9 @@ FAULTS = (
         "the request to /admin or /metrics that needs it gets an error",
     ),
     Fault("kv", ("figures",), Ends.NOTHING, _UNSEEN),
-    Fault("kv", ("bytes_per_token", "cache", "attention"), Ends.START, _NOT_STARTED),
+    Fault(
+        "kv", ("for_model", "bytes_per_token", "positions", "cache", "attention"), Ends.START, _NOT_STARTED
+    ),
     Fault("quantization", ("forward",), Ends.ENGINE, _RESUMES),
     Fault(
         "quantization",

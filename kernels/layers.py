@@ -35,11 +35,14 @@ class InPlace:
     pools: Sequence[tuple[Tensor, Tensor]]
     """Keys and values of each layer, [slots, kv_heads, key_dim or value_dim]; the same object in every
     step."""
-    written: Tensor
-    """The slots of the step's tokens: int64 [tokens]."""
-    tables: BlockTables
+    written: Sequence[Tensor]
+    """The slots of the step's tokens, for each KV group: int64 [tokens]."""
+    tables: Sequence[BlockTables]
+    """Of each KV group; they differ in their slots alone."""
     rules: Sequence[LayerAttention] = ()
     """How each layer attends; empty: all plainly."""
+    table_of: Sequence[int] = ()
+    """By layer: the number of its KV group; empty: all are in the first."""
 
     @property
     def computes_layers(self) -> bool:
@@ -96,11 +99,12 @@ class NativeLayers:
         weights: Sequence[LayerWeights],
         pools: Sequence[tuple[Tensor, Tensor]],
         rules: Sequence[LayerAttention] = (),
+        table_of: Sequence[int] = (),
     ) -> None:
-        """rules: by layer; empty: all attend plainly."""
+        """rules: by layer; empty: all attend plainly; table_of: as that of `InPlace`."""
         self._kernels, self._weights = kernels, weights
         made = [rule_of(rule) for rule in rules] or [plain_rule(*each.heads) for each in weights]
-        layers = zip(weights, pools, made, strict=True)
+        layers = zip(weights, pools, made, table_of or (0,) * len(weights), strict=True)
         self._table = (_Layer * len(weights))(*(_layer(*layer, kernels.integers) for layer in layers))
         self._wide = max(max(each.qkv.outputs, each.gate_up.outputs) for each in weights)
         self._narrow = max(max(each.out.inputs, each.down.inputs) for each in weights)
@@ -118,18 +122,24 @@ class NativeLayers:
         each, in the norms' dtype. picked: int64 [rows], ascending: the rows that go beyond the last
         attention; None: all.
         """
-        weights, tables = self._weights[0], place.tables
+        weights, tables = self._weights[0], place.tables[0]
         tokens, size = hidden.shape
         rows = tokens if picked is None else len(picked)
         delta, normed = torch.empty_like(hidden), torch.empty_like(hidden)
         wide = hidden.new_empty(tokens, self._wide)
         narrow = hidden.new_empty(tokens, self._narrow)
         turns = (_POINTER * (2 * len(rotations)))(*(each.data_ptr() for pair in rotations for each in pair))
+        groups = (_Group * len(place.tables))(
+            *(
+                _Group(written.data_ptr(), each.slots.data_ptr(), each.slots.shape[1])
+                for written, each in zip(place.written, place.tables, strict=True)
+            )
+        )
         step = _Step(
             *(tokens, size),
-            *(ctypes.addressof(turns), place.written.data_ptr()),
-            *(each.data_ptr() for each in (tables.rows, tables.lengths, tables.starts, tables.slots)),
-            *tables.slots.shape,
+            *(ctypes.addressof(turns), ctypes.addressof(groups)),
+            *(each.data_ptr() for each in (tables.rows, tables.lengths, tables.starts)),
+            len(tables.rows),
             tables.block_size,
             hidden.dtype == torch.bfloat16,
             place.pools[0][0].dtype == torch.bfloat16,
@@ -154,14 +164,19 @@ class _Layer(ctypes.Structure):
         *((name, _POINTER) for name in ("keys", "values")),
         ("rule", AttentionRule),
         ("rotation", _LONG),
+        ("group", _LONG),
     )
+
+
+class _Group(ctypes.Structure):
+    _fields_ = (("written", _POINTER), ("tables", _POINTER), ("most", _LONG))
 
 
 class _Step(ctypes.Structure):
     _fields_ = (
         *((name, _LONG) for name in ("tokens", "size")),
-        *((name, _POINTER) for name in ("rotations", "written", "rows", "lengths", "starts", "tables")),
-        *((name, _LONG) for name in ("chunks", "most", "block_size", "half", "pool_half", "threads")),
+        *((name, _POINTER) for name in ("rotations", "groups", "rows", "lengths", "starts")),
+        *((name, _LONG) for name in ("chunks", "block_size", "half", "pool_half", "threads")),
         ("eps", _DOUBLE),
         *((name, _POINTER) for name in ("hidden", "delta", "normed", "wide", "narrow")),
         ("picked", _POINTER),
@@ -170,7 +185,11 @@ class _Step(ctypes.Structure):
 
 
 def _layer(
-    weights: LayerWeights, pool: tuple[Tensor, Tensor], rule: AttentionRule, integers: IntegerKernels
+    weights: LayerWeights,
+    pool: tuple[Tensor, Tensor],
+    rule: AttentionRule,
+    group: int,
+    integers: IntegerKernels,
 ) -> _Layer:
     keys, values = pool
     linears = (weights.qkv, weights.out, weights.gate_up, weights.down)
@@ -179,5 +198,5 @@ def _layer(
         *norms,
         *[None] * (4 - len(norms)),
         *(linear_struct(each, integers) for each in linears),
-        *(keys.data_ptr(), values.data_ptr(), rule, weights.rotation),
+        *(keys.data_ptr(), values.data_ptr(), rule, weights.rotation, group),
     )

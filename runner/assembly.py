@@ -43,6 +43,7 @@ from turnout.runner.policies import (
     build_observers,
     build_policies,
     build_scheduler,
+    serving,
     show_figures,
 )
 from turnout.runner.quantization_report import describe_quantization
@@ -99,6 +100,7 @@ def build_engine(
         trust_remote_code=config.trust_remote_code,
     )
     check_attention(registry, policies.kv, checkpoint.spec)
+    policies = serving(policies, checkpoint.spec)
     format = find_format(registry, config.format, checkpoint.folder, config.chat_template)
     setup = ComputeSetup.chosen(config, checkpoint.spec)
     budget = _budget(config, checkpoint.spec, policies, setup)
@@ -174,14 +176,22 @@ def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Lim
 
 
 def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, setup: ComputeSetup) -> Budget:
+    kv, length, tokens = (
+        policies.kv,
+        context_length(config, spec),
+        batched_tokens(config, setup.device.type),
+    )
+    with as_plugin_errors(f"{title_of(kv, 'kv')}: positions"):
+        request_tokens = kv.positions(length, tokens)
     return Budget(
         config=config,
         spec=spec,
         device=setup.device,
-        bytes_per_token=policies.kv.bytes_per_token(spec, setup.dtype.itemsize),
-        unit=policies.kv.unit,
-        max_model_len=context_length(config, spec),
-        max_batched_tokens=batched_tokens(config, setup.device.type),
+        bytes_per_token=kv.bytes_per_token(spec, setup.dtype.itemsize),
+        unit=kv.unit,
+        request_tokens=request_tokens,
+        max_model_len=length,
+        max_batched_tokens=tokens,
         rows=max(decoding.rows for decoding in policies.decodings),
     )
 

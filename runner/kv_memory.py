@@ -106,7 +106,7 @@ def build_kv_memory(
     """
     activations = _activations(halves, budget, model, make_eviction()) if budget.sized_by_device else None
     swap, tokens = SwapMemory(budget), budget.tokens(taken, activations)
-    cache = halves.cache(PoolSize(tokens, swap.positions(tokens)), eviction)
+    cache = halves.cache(PoolSize(tokens, swap.positions(tokens), budget.max_batched_tokens), eviction)
     with halves.blamed("snapshot"):
         budget.check(cache)
         positions = cache.snapshot().swap

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from turnout.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.observers import Observers
-from turnout.core.errors import ConfigError
+from turnout.core.errors import ConfigError, as_plugin_errors
 from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import KVBackend, KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.guarded_eviction import GuardedEviction
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.defaults import KV, KV_EVICTION
 from turnout.runner.choices import policy_choices
 
@@ -36,10 +38,13 @@ __all__ = [
     "build_policies",
     "build_preemption",
     "build_scheduler",
+    "kv_for_model",
+    "serving",
     "show_figures",
 ]
 
 SchedulerT = TypeVar("SchedulerT", bound=Scheduler)
+PoliciesT = TypeVar("PoliciesT", bound="HostPolicies")
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,19 @@ def build_kv(registry: Registry, config: EngineConfig) -> KVBackend:
     """Raises ConfigError or PluginError, naming plugin and option."""
     *_, (spec, given) = policy_choices(registry, config, "kv")
     return registry.create("kv", spec, **given)
+
+
+def serving(policies: PoliciesT, spec: ModelSpec) -> PoliciesT:
+    """Returns the policies as they serve a model, whose layers the KV backend looks at."""
+    return replace(policies, kv=kv_for_model(policies.kv, spec))
+
+
+def kv_for_model(kv: KVBackend, spec: ModelSpec) -> KVBackend:
+    title = title_of(kv, "kv")
+    with as_plugin_errors(f"{title}: for_model"):
+        made = kv.for_model(spec)
+    name_plugin(made, title)
+    return made
 
 
 def build_observers(registry: Registry, config: EngineConfig) -> Observers:

@@ -20,7 +20,7 @@ from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.budget import Budget, format_bytes, weight_bytes
-from turnout.runner.policies import build_eviction
+from turnout.runner.policies import build_eviction, kv_for_model
 from turnout.runner.weights import load_weights, quantization_of
 
 __all__ = ["EngineResources"]
@@ -64,9 +64,10 @@ class EngineResources:
         check_attention(self.registry, self.kv, checkpoint.spec)
         context = self.setup.context
         model = load_weights(self.registry, checkpoint, quantization, context, progress=False)
-        halves = KVHalves(self.kv, checkpoint.spec, context)
+        kv = kv_for_model(self.kv, checkpoint.spec)
+        halves = KVHalves(kv, checkpoint.spec, context)
         with halves.blamed("bytes_per_token"):
-            bytes_per_token = self.kv.bytes_per_token(checkpoint.spec, context.dtype.itemsize)
+            bytes_per_token = kv.bytes_per_token(checkpoint.spec, context.dtype.itemsize)
         size = PoolSize(self.budget.tokens_beside(name, bytes_per_token, memory))
         cache = halves.cache(size, build_eviction(self.registry, self.budget.config, self.kv))
         attention = halves.attention(cache)

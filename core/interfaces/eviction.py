@@ -19,6 +19,8 @@ class CachedBlock(NamedTuple):
     """How often a sequence attached to the block since it was computed."""
     reach: int
     """Tokens of the longest prefix that the block was part of when it was released."""
+    group: int = 0
+    """The KV group of its layers; a prefix is found where each group has the blocks that its windows see."""
 
 
 class EvictionPolicy(ABC):

@@ -49,6 +49,9 @@ class PoolSize:
     """Positions of the pool, on the device."""
     swap: int = 0
     """Positions in host memory, for requests that are swapped out; 0: none is ever swapped out."""
+    step: int | None = None
+    """The most positions that a sequence computes in a step; None: not known. What it needs at a time depends
+    on that where layers have windows."""
 
 
 class KVCache(Protocol):
@@ -177,6 +180,21 @@ class KVBackend(ABC):
         By default keys and values in the model's dtype, `itemsize` bytes each.
         """
         return sum(rule.kv_numbers for rule in spec.layer_attention()) * itemsize
+
+    def for_model(self, spec: ModelSpec) -> KVBackend:
+        """Returns the backend for a model: what is asked of it then, it answers for that model.
+
+        By default itself. Called once for each model, before anything else.
+        """
+        return self
+
+    def positions(self, length: int, step: int | None = None) -> int:
+        """Returns the positions of the pool that a sequence of `length` tokens takes at most.
+
+        step: the most of them that are computed at a time, if that is known. By default whole units; fewer
+        where layers with a window keep only what their windows see.
+        """
+        return -(-length // self.unit) * self.unit
 
     unit: int = 1
     """Token positions that it allocates at a time: the size of its blocks, if it has blocks."""

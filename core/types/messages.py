@@ -22,6 +22,7 @@ __all__ = [
     "Delta",
     "Event",
     "Failed",
+    "KVGroupState",
     "KVSnapshot",
     "ListPlugins",
     "ListPrefixes",
@@ -191,8 +192,19 @@ class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The counters and gauges of plugins."""
 
 
+class KVGroupState(msgspec.Struct, frozen=True, kw_only=True):
+    """What layers of one rule have of a KV pool. Sizes are in positions of these layers alone."""
+
+    window: int | None
+    """How many positions a query of theirs sees; None: all."""
+    held: int
+    """Positions that sequences hold; shared ones count once."""
+    cached: int
+    """Positions that no sequence holds, and that one may attach to."""
+
+
 class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The state of a KV pool. All sizes are in token positions."""
+    """The state of a KV pool. All sizes are in token positions, over all layers."""
 
     capacity: int
     """Positions of the whole pool."""
@@ -207,6 +219,8 @@ class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     block."""
     cached: int
     """Of those free, the ones with computed tokens that a sequence may attach to."""
+    passed: int = 0
+    """Of those cached, the ones that windows have passed and no checkpoint needs: they are evicted first."""
     pinned: int
     """Of those cached or held, the ones that belong to a pinned prefix."""
     swap: int
@@ -222,7 +236,11 @@ class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     unit: int
     """Positions in one unit of `states`: the block size."""
     states: list[tuple[str, int]]
-    """The pool from its start as runs of units: ``free``, ``cached``, ``held``, ``shared``."""
+    """The pool from its start as runs of units: ``free``, ``cached``, ``held``, ``shared``. With `groups`, a
+    unit is of one of them."""
+    groups: list[KVGroupState] = []
+    """Layers that are kept apart, because some have windows; empty: all are kept in full, together. A
+    position over all layers is one of each group."""
 
     @property
     def hit_rate(self) -> float:

@@ -18,14 +18,22 @@ struct Layer {
     void *keys, *values;  // of its pool: [slots][kv_heads][key_dim or value_dim]
     AttentionRule rule;
     int64_t rotation;  // which of the step's it turns by
+    int64_t group;     // which of the step's says where its keys and values are
+};
+
+// Layers that share block tables.
+struct Group {
+    const int64_t* written;  // the slots of the step's tokens
+    const int64_t* tables;   // [chunks][most]: the slots where blocks begin
+    int64_t most;
 };
 
 struct Step {
     int64_t tokens, size;
     const void* const* rotations;  // cosine and sine of each, [tokens][key_dim]
-    const int64_t* written;        // the slots of the step's tokens
-    const int64_t *rows, *lengths, *starts, *tables;
-    int64_t chunks, most, block_size, half, pool_half, threads;
+    const Group* groups;
+    const int64_t *rows, *lengths, *starts;
+    int64_t chunks, block_size, half, pool_half, threads;
     double eps;
     // A row for each token. `wide` holds what a joint layer puts out, `narrow` what comes of that.
     void *hidden, *delta, *normed, *wide, *narrow;
@@ -75,6 +83,7 @@ void attention(const Layer& layer, const Step& step) {
     const int64_t stride = layer.qkv.outputs, key_width = rule.kv_heads * rule.key_dim;
     const int64_t value_width = rule.kv_heads * rule.value_dim;
     const int threads = (int)step.threads, half = (int)step.half, pool_half = (int)step.pool_half;
+    const Group& group = step.groups[layer.group];
     void* const q = step.wide;
     void* const k = step.behind(q, rule.heads * rule.key_dim);
     void* const v = step.behind(k, key_width);
@@ -87,10 +96,10 @@ void attention(const Layer& layer, const Step& step) {
     }
     turnout_rotate(q, turn[0], turn[1], step.tokens, rule.heads + rule.kv_heads, rule.key_dim, stride, half,
                    threads);
-    turnout_write(k, layer.keys, step.written, step.tokens, key_width, stride, half, pool_half, threads);
-    turnout_write(v, layer.values, step.written, step.tokens, value_width, stride, half, pool_half, threads);
+    turnout_write(k, layer.keys, group.written, step.tokens, key_width, stride, half, pool_half, threads);
+    turnout_write(v, layer.values, group.written, step.tokens, value_width, stride, half, pool_half, threads);
     turnout_attend(&rule, q, layer.keys, layer.values, nullptr, step.narrow, step.rows, step.lengths,
-                   step.starts, step.tables, step.chunks, step.most, stride, value_width, rule.value_dim,
+                   step.starts, group.tables, step.chunks, group.most, stride, value_width, rule.value_dim,
                    step.block_size, half, pool_half, threads);
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnout.config import EngineConfig
 from turnout.core.engine.admission import Limits
@@ -19,7 +19,13 @@ from turnout.lab.simulation.reach import reaches_of
 from turnout.lab.simulation.script import Script
 from turnout.lab.simulation.virtual_engine import VirtualClock, virtual_engine
 from turnout.runner.attention_features import check_attention
-from turnout.runner.policies import build_host_policies, build_observers, build_preemption, build_scheduler
+from turnout.runner.policies import (
+    build_host_policies,
+    build_observers,
+    build_preemption,
+    build_scheduler,
+    serving,
+)
 from turnout.runner.step_limits import batched_tokens, context_length
 
 __all__ = ["SimulatedEngine", "build_simulated"]
@@ -48,15 +54,18 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     _check(config)
     policies = build_host_policies(registry, config)
     check_attention(registry, policies.kv, cost.model)
-    length = context_length(config, cost.model)
+    policies = serving(policies, cost.model)
+    length, tokens = context_length(config, cost.model), batched_tokens(config, cost.device)
     with as_plugin_errors(f"{title_of(policies.kv, 'kv')}: cache"):
         position = policies.kv.bytes_per_token(cost.model, cost.itemsize)
-        size = _pool(config, cost, position, length, policies.kv.unit)
-        cache = policies.kv.cache(size, policies.eviction)
-        swap = cache.snapshot().swap
+        size = _pool(config, cost, position, policies.kv.positions(length, tokens))
+        cache = policies.kv.cache(replace(size, step=tokens), policies.eviction)
+        state = cache.snapshot()
     _check_pool(cache, length, position)
-    preemption = build_preemption(config, swap, cost.swap_costs)
-    tokens = batched_tokens(config, cost.device)
+    if state.groups:  # a move is of the layers of one of them
+        seconds = replace(cost.seconds, move=cost.seconds.move / len(state.groups))
+        cost = replace(cost, seconds=seconds)
+    preemption = build_preemption(config, state.swap, cost.swap_costs)
     scheduler = build_scheduler(config, policies, cache, preemption, tokens, FastForwardScheduler)
     runner, script = CostRunner(cost.seconds, reaches_of(cost.model)), Script(cost.model.vocab_size)
     runner.queues = scheduler.queues
@@ -81,10 +90,12 @@ def _check(config: EngineConfig) -> None:
         )
 
 
-def _pool(config: EngineConfig, cost: CostModel, position: int, length: int, unit: int) -> PoolSize:
-    """As the server sizes it, the cost model standing in for the machine's free memory."""
-    request = -(-length // unit) * unit * position
-    memory = config.kv_memory or min(cost.kv_memory, config.max_num_seqs * request)
+def _pool(config: EngineConfig, cost: CostModel, position: int, request: int) -> PoolSize:
+    """As the server sizes it, the cost model standing in for the machine's free memory.
+
+    position: bytes; request: positions that a request of the full length takes.
+    """
+    memory = config.kv_memory or min(cost.kv_memory, config.max_num_seqs * request * position)
     swap = config.swap_memory
     if swap is None:
         swap = 0 if config.preemption == "recompute" or cost.device == "cpu" else GPU_SWAP

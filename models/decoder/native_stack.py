@@ -65,7 +65,9 @@ class NativeStack(DecoderStack):
             ]
             complete = [each for each in weights if each is not None]
             if len(complete) == len(weights) and in_place.computes_layers:
-                self._joined = NativeLayers(self._kernels, complete, in_place.pools, in_place.rules)
+                self._joined = NativeLayers(
+                    self._kernels, complete, in_place.pools, in_place.rules, in_place.table_of
+                )
             else:
                 self._joined = None
         return self._joined

@@ -31,6 +31,8 @@ class Budget:
     bytes_per_token: int
     unit: int
     """Token positions that the backend gives out at a time."""
+    request_tokens: int
+    """The positions that one request of the full length takes."""
     max_model_len: int
     max_batched_tokens: int
     rows: int
@@ -39,11 +41,6 @@ class Budget:
     def whole(self, tokens: int) -> int:
         """Returns the positions that a sequence of so many tokens takes: whole units."""
         return -(-tokens // self.unit) * self.unit
-
-    @property
-    def request_tokens(self) -> int:
-        """The positions that one request of the full length takes."""
-        return self.whole(self.max_model_len)
 
     @property
     def request_bytes(self) -> int:
@@ -80,7 +77,9 @@ class Budget:
         )
 
     def describe_request(self) -> str:
-        blocks = f" = {self.request_tokens // self.unit:,} blocks of {self.unit}" if self.unit > 1 else ""
+        blocks = ""
+        if self.unit > 1 and not self._forgets:
+            blocks = f" = {self.request_tokens // self.unit:,} blocks of {self.unit}"
         return (
             f"one request of max_model_len={self.max_model_len:,}{blocks} needs "
             f"{format_bytes(self.request_bytes)} ({self.bytes_per_token:,} bytes a token)"
@@ -88,10 +87,17 @@ class Budget:
 
     def describe(self, cache: KVCache, weights: int) -> str:
         pool = cache.capacity * self.bytes_per_token
+        share = self.request_tokens / self.whole(self.max_model_len)
+        windows = f", each in {share:.0%} of that, since layers have windows" if self._forgets else ""
         return (
             f"weights {format_bytes(weights)}, KV pool {format_bytes(pool)} = {cache.capacity:,} tokens "
-            f"= {cache.capacity // self.request_tokens} requests of {self.max_model_len:,} tokens"
+            f"= {cache.capacity // self.request_tokens} requests of {self.max_model_len:,} tokens{windows}"
         )
+
+    @property
+    def _forgets(self) -> bool:
+        """Whether windows leave a request of the full length less than all of its positions."""
+        return self.request_tokens < self.whole(self.max_model_len)
 
     @property
     def sized_by_device(self) -> bool:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.errors import RequestError
-from turnout.core.types.messages import KVSnapshot, Ready, ShowKV
+from turnout.core.types.messages import KVGroupState, KVSnapshot, Ready, ShowKV
 from turnout.server.api.context import context_of
 from turnout.server.engine.admin_client import fetch
 from turnout.server.http.json_response import JsonResponse
@@ -47,9 +47,11 @@ class KVReport(msgspec.Struct, kw_only=True):
     shared: int
     computed: int
     cached: int
+    passed: int
     pinned: int
     swap: int
     swapped: int
+    groups: list[KVGroupState]
     bytes: KVBytes
     """The same sizes in bytes."""
     waste: float

@@ -110,6 +110,7 @@ def _kv_gauges(kv: KVSnapshot, bytes_per_token: int) -> Rows:
     yield "kv_cache_shared_tokens", "Positions that two or more sequences hold.", kv.shared
     yield "kv_cache_computed_tokens", "Held positions with a computed token in them.", kv.computed
     yield "kv_cache_cached_tokens", "Free positions that hold a prefix for requests to reuse.", kv.cached
+    yield "kv_cache_passed_tokens", "Cached positions that windows have passed, evicted first.", kv.passed
     yield "kv_cache_pinned_tokens", "Cached or held positions that belong to pinned prefixes.", kv.pinned
     yield "kv_cache_swap_tokens", "Positions in host memory for preempted requests.", kv.swap
     yield "kv_cache_swapped_tokens", "Positions of swapped-out requests in host memory.", kv.swapped

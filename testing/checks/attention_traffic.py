@@ -126,6 +126,7 @@ class Traffic:
         """stored: keys or values as read; attends: what the query at a position sees, apart from rules."""
         spec = spec_of(rules)
         self.rules, self.stored, self.tolerance, self.dtype = rules, stored, tolerance, dtype
+        backend = backend.for_model(spec)
         self.kv = backend.cache(PoolSize(tokens, tokens), Lru())
         self.attention = backend.attention(spec, self.kv, ComputeContext(CPU, dtype, kernels))
         self.drawn = Drawn(rules, dtype)

@@ -241,7 +241,7 @@ class PoolOfBlocks:
         written = torch.cat([each + 64 * number for number, each in enumerate(positions)])
         slots = torch.arange(0, 64, 4) + 64 * torch.arange(len(chunks))[:, None]
         tables = BlockTables(4, lengths.cumsum(0) - lengths, lengths, torch.tensor(starts), slots)
-        self.bound = InPlace(self.pools, written, tables, self.rules)
+        self.bound = InPlace(self.pools, [written], [tables], self.rules)
         tokens = torch.tensor([token for chunk in chunks for token in chunk])
         return module(tokens, torch.cat(positions), self, rows)
 
@@ -251,10 +251,10 @@ class PoolOfBlocks:
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         keys, values = self.pools[layer]
-        self.kernels.write(k, keys, self.bound.written)
-        self.kernels.write(v, values, self.bound.written)
+        self.kernels.write(k, keys, self.bound.written[0])
+        self.kernels.write(v, values, self.bound.written[0])
         rule = rule_of(self.rules[layer]) if self.rules else None
-        return self.kernels.attend(q, keys, values, self.bound.tables, rule)
+        return self.kernels.attend(q, keys, values, self.bound.tables[0], rule)
 
 
 MEASURE = """

@@ -167,7 +167,8 @@ def touch(engine: Engine) -> None:
 
     It does so when memory is first touched, and on a virtual machine that takes longer than computing it.
     """
-    size, piece = engine.scheduler.kv.capacity, 4096
+    kv, piece = engine.scheduler.kv, 4096
+    size = kv.capacity * max(1, len(kv.snapshot().groups))
     for start in range(piece, size, piece):
         engine.runner.run(Plan([], [Move(0, start, min(piece, size - start), "copy")]))
 
@@ -186,10 +187,13 @@ def _mean(samples: list[StepSample]) -> StepSample:
 
 
 def _move_seconds(assembled: AssembledEngine, clock: Clock) -> float:
-    """Seconds of a position that is swapped out or in, or copied where there is no swap memory."""
+    """Seconds of a position, over all layers, that is swapped out or in, or copied where there is no swap
+    memory.
+    """
     engine, device = assembled.engine, assembled.device
     kv = engine.scheduler.kv
-    swap = kv.snapshot().swap
+    state = kv.snapshot()
+    swap = state.swap
     length = min(2048, engine.limits.max_model_len, kv.capacity // 2, swap or kv.capacity)
     target = 0 if swap else length
     away: Way = "swap_out" if swap else "copy"
@@ -202,4 +206,4 @@ def _move_seconds(assembled: AssembledEngine, clock: Clock) -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(clock() - since)
-    return median(times) / (2 * length)
+    return median(times) / (2 * length) * max(1, len(state.groups))  # a move is of one group's layers

@@ -32,18 +32,20 @@ class ContiguousAttention(GroupedAttention):
         super().__init__(pool, context)
         self._cache = cache
 
-    def slots(self, chunk: Chunk) -> Slots:
+    def slots(self, chunk: Chunk, table: int = 0) -> Slots:
         return self._start(chunk) + np.arange(chunk.start, chunk.end)
 
     def size_class(self, chunk: Chunk) -> Hashable:
         """A class of its own: to read in place is quicker than to copy slabs into a batch."""
         return chunk.sequence.id
 
-    def context(self, chunks: Sequence[Chunk], firsts: Slots) -> tuple[Tensor | slice, int, Slots]:
+    def context(
+        self, chunks: Sequence[Chunk], firsts: Slots, table: int = 0
+    ) -> tuple[Tensor | slice, int, Slots]:
         (chunk,), first, start = chunks, int(firsts[0]), self._start(chunks[0])
         return slice(start + first, start + chunk.end), chunk.end - first, firsts
 
-    def block_starts(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
+    def block_starts(self, chunks: Sequence[Chunk], table: int = 0) -> tuple[Slots, int]:
         return np.array([[self._start(chunk)] for chunk in chunks]), self._cache.capacity
 
     def _start(self, chunk: Chunk) -> int:

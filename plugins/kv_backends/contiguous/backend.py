@@ -25,7 +25,7 @@ class Contiguous(KVBackend):
         self.approximation = approximation(dtype)
 
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
-        return bytes_per_token(self.dtype, spec, itemsize)
+        return bytes_per_token(self.dtype, spec.layer_attention(), itemsize)
 
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
         return ContiguousCache(size)

@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -19,6 +20,12 @@ from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.types.layer_attention import ATTENTION_FEATURES
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.kv_groups import (
+    ONE_GROUP,
+    KVGroups,
+    groups_of,
+    most_blocks,
+)
 from turnout.plugins.kv_backends.storage.dtypes import StoredDtype, approximation, bytes_per_token
 
 __all__ = ["Paged"]
@@ -55,6 +62,13 @@ class Paged(KVBackend):
                 "them, if that saves reading at least this many positions in a step; 0: never."
             ),
         ] = 0,
+        groups: Annotated[
+            bool,
+            Field(
+                description="Keep layers with a window apart from others, and of each sequence only what "
+                "their windows still see; false: keep every layer's positions in full."
+            ),
+        ] = True,
     ) -> None:
         if cascade < 0:
             raise ConfigError(f"cascade must be 0 or a number of positions, not {cascade}")
@@ -66,12 +80,33 @@ class Paged(KVBackend):
         self.approximation = approximation(dtype)
         self._attention = attention
         self._cascade = cascade
+        self._grouping = groups
+        self._groups: KVGroups | None = None
+        """Those of the model that it serves, if its layers are in several or have windows."""
+
+    def for_model(self, spec: ModelSpec) -> KVBackend:
+        backend = copy(self)
+        backend._groups = groups_of(spec) if self._grouping else None
+        return backend
 
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
-        return bytes_per_token(self.dtype, spec, itemsize)
+        if self._groups is None:
+            return bytes_per_token(self.dtype, spec.layer_attention(), itemsize)
+        layers = len(self._groups.groups) * self._groups.height
+        return bytes_per_token(self.dtype, spec.layer_attention()[:1] * layers, itemsize)
+
+    def positions(self, length: int, step: int | None = None) -> int:
+        if self._groups is None:
+            return super().positions(length, step)
+        windows, size = self._groups.windows, self.block_size
+        blocks = sum(most_blocks(length, window, size, step) for window in windows)
+        return -(-blocks * size // len(windows))
 
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
-        return PagedCache(size, self.block_size, eviction, prefix_caching=self.prefix_caching)
+        windows = ONE_GROUP if self._groups is None else self._groups.windows
+        return PagedCache(
+            size, self.block_size, eviction, prefix_caching=self.prefix_caching, windows=windows
+        )
 
     def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
         assert isinstance(cache, PagedCache)
@@ -84,7 +119,7 @@ class Paged(KVBackend):
                     f"paged:cascade reads whole prefixes, and layers of {spec.architecture} have windows; "
                     "leave it out"
                 )
-            return PagedKernels(spec, cache, context, self.dtype, self._cascade)
+            return PagedKernels(spec, cache, context, self.dtype, self._cascade, self._groups)
         if self._cascade:
             raise ConfigError(
                 "paged:cascade is an option of Triton's kernels, which this engine does not use; leave it out"
@@ -93,7 +128,7 @@ class Paged(KVBackend):
 
         if self._attention == "torch":
             context = replace(context, kernels=None)
-        attention = PagedAttention(spec, cache, context, self.dtype)
+        attention = PagedAttention(spec, cache, context, self.dtype, self._groups)
         attention.summary = [*attention.summary, *why_not]
         return attention
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -37,8 +38,14 @@ def why_not_compiled(storage: Storage, rules: Sequence[LayerAttention]) -> Seque
 class CompiledAttention:
     """Attention over plain storage on a CPU, by the rules of layers, without groups, masks or copies."""
 
-    def __init__(self, kernels: CpuKernels, storage: Storage, rules: Sequence[LayerAttention]) -> None:
-        self._kernels, self._rules = kernels, rules
+    def __init__(
+        self,
+        kernels: CpuKernels,
+        storage: Storage,
+        rules: Sequence[LayerAttention],
+        table_of: Sequence[int],
+    ) -> None:
+        self._kernels, self._rules, self._table_of = kernels, rules, table_of
         for tensor in storage.tensors:
             kernels.enlarge_pages(tensor)
         self._layers = [_keys_and_values(storage, layer, rule) for layer, rule in enumerate(rules)]
@@ -48,32 +55,46 @@ class CompiledAttention:
 
     @classmethod
     def over(
-        cls, storage: Storage, rules: Sequence[LayerAttention], kernels: CpuKernels | None
+        cls,
+        storage: Storage,
+        rules: Sequence[LayerAttention],
+        kernels: CpuKernels | None,
+        table_of: Sequence[int],
     ) -> CompiledAttention | None:
-        """Attention over `storage`; None without kernels, or where they cannot do it."""
+        """Attention over `storage`; None without kernels, or where they cannot do it.
+
+        table_of: by layer, the number of the KV group whose block tables it reads.
+        """
         if kernels is None or why_not_compiled(storage, rules):
             return None
-        return cls(kernels, storage, rules)
+        return cls(kernels, storage, rules, table_of)
 
-    def bind(self, chunks: Sequence[Chunk], blocks: Numbers, size: int) -> None:
-        """blocks: the first slot of each block of each chunk's context, [chunks, most]; size: of a block."""
+    def bind(self, chunks: Sequence[Chunk], blocks: Sequence[Numbers], size: int) -> None:
+        """blocks: for each KV group, the first slot of each block of each chunk's context, [chunks, most];
+        size: of a block.
+        """
         lengths = np.array([len(chunk.tokens) for chunk in chunks])
         starts = np.array([chunk.start for chunk in chunks])
         rows = lengths.cumsum() - lengths
-        written = torch.from_numpy(written_slots(blocks, starts, lengths, size))
-        tables = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
-        self.in_place = InPlace(self._layers, written, BlockTables(size, *tables), self._rules)
+        written = [torch.from_numpy(written_slots(each, starts, lengths, size)) for each in blocks]
+        first, *others = (torch.from_numpy(each) for each in blocks)
+        where = torch.from_numpy(rows), torch.from_numpy(lengths), torch.from_numpy(starts)
+        tables = [BlockTables(size, *where, first)]
+        tables += [replace(tables[0], slots=slots) for slots in others]
+        self.in_place = InPlace(self._layers, written, tables, self._rules, self._table_of)
 
     def __call__(
         self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
     ) -> Tensor:
         assert self.in_place is not None
         keys, values = self._layers[layer]
+        table = self._table_of[layer]
+        written, tables = self.in_place.written[table], self.in_place.tables[table]
         if k is not None:
-            self._kernels.write(k, keys, self.in_place.written)
+            self._kernels.write(k, keys, written)
         if v is not None:
-            self._kernels.write(v, values, self.in_place.written)
-        return self._kernels.attend(q, keys, values, self.in_place.tables, self._native[layer], sinks)
+            self._kernels.write(v, values, written)
+        return self._kernels.attend(q, keys, values, tables, self._native[layer], sinks)
 
 
 def _keys_and_values(storage: Storage, layer: int, rule: LayerAttention) -> tuple[Tensor, Tensor]:

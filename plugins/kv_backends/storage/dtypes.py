@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.layer_attention import LayerAttention
 
 __all__ = ["KVDtype", "StoredDtype", "approximation", "bytes_per_token"]
 
@@ -29,11 +30,11 @@ def approximation(dtype: KVDtype) -> str:
     return "" if dtype == "auto" else dtype
 
 
-def bytes_per_token(dtype: KVDtype, spec: ModelSpec, itemsize: int) -> int:
+def bytes_per_token(dtype: KVDtype, rules: Sequence[LayerAttention], itemsize: int) -> int:
     """Bytes of a token position's keys and values in all layers, with scales.
 
-    itemsize: bytes of a number in the dtype that the model computes in.
+    rules: of the layers; itemsize: bytes of a number in the dtype that the model computes in.
     """
     number = {"auto": itemsize, "bfloat16": 2, "int8": 1, "fp8": 1}[dtype]
     scale = SCALE_BYTES.get(dtype, 0)
-    return sum(rule.kv_numbers * number + rule.kv_vectors * scale for rule in spec.layer_attention())
+    return sum(rule.kv_numbers * number + rule.kv_vectors * scale for rule in rules)

@@ -41,13 +41,13 @@ class Group:
     """The rows of their tokens in the flat batch: [batch * length]."""
     batch: int
     length: int
-    contexts: Mapping[int | None, Context]
-    """By the window of a layer."""
+    contexts: Mapping[tuple[int, int | None], Context]
+    """By the KV group and the window of a layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The positions that a group reads in layers of one window."""
+    """The positions that a group reads in layers of one KV group and one window."""
 
     where: Tensor | slice
     """What the storage reads for all chunks, context after context."""
@@ -63,39 +63,46 @@ class GroupedAttention(ABC):
         device, dtype = context.device, context.dtype
         self.storage = pool.storage(device, dtype)
         self._rules = pool.rules
-        self._windows = {rule.window for rule in pool.rules}
+        self._table_of = pool.table_of
+        self._tables = max(pool.table_of) + 1
+        pairs = zip(pool.table_of, pool.rules, strict=True)
+        self._kinds = list(dict.fromkeys((table, rule.window) for table, rule in pairs))
         kernels = cpu_kernels(context.kernels)
-        self._compiled = CompiledAttention.over(self.storage, pool.rules, kernels)
+        self._compiled = CompiledAttention.over(self.storage, pool.rules, kernels, pool.table_of)
         self.summary: Sequence[str] = () if kernels is None else why_not_compiled(self.storage, pool.rules)
         self.capabilities = AttentionCapabilities(in_place=self._compiled is not None)
         self._copier = block_copier(self.storage.tensors, pool.swap)
         self._device = device
         self._dtype = dtype
         self._groups: list[Group] = []
-        self._written = torch.empty(0, dtype=torch.int64, device=device)
+        self._written: list[Tensor] = []
+        """Of each KV group: the slots of the step's tokens."""
 
     # -------------------------------------------------------------- to be implemented
 
     @abstractmethod
-    def slots(self, chunk: Chunk) -> Slots:
-        """The slots that the chunk's tokens are written to."""
+    def slots(self, chunk: Chunk, table: int = 0) -> Slots:
+        """The slots that the chunk's tokens are written to. table: the number of a KV group."""
 
     @abstractmethod
     def size_class(self, chunk: Chunk) -> Hashable:
         """Chunks of equal length and size class form a group."""
 
     @abstractmethod
-    def context(self, chunks: Sequence[Chunk], firsts: Slots) -> tuple[Tensor | slice, int, Slots]:
+    def context(
+        self, chunks: Sequence[Chunk], firsts: Slots, table: int = 0
+    ) -> tuple[Tensor | slice, int, Slots]:
         """What the storage reads for a group of chunks, how many positions of each, and from which on.
 
-        firsts: the first position of each chunk's context that is wanted; it may begin before.
+        firsts: the first position of each chunk's context that is wanted; it may begin before. table: the
+        number of a KV group.
         """
 
     @abstractmethod
-    def block_starts(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
+    def block_starts(self, chunks: Sequence[Chunk], table: int = 0) -> tuple[Slots, int]:
         """The first slot of each block of each chunk's context, [chunks, most], and the size of a block.
 
-        Values beyond the end of a context are arbitrary.
+        Values beyond the end of a context are arbitrary. table: the number of a KV group.
         """
 
     # -------------------------------------------------------------- a step
@@ -105,9 +112,13 @@ class GroupedAttention(ABC):
 
     def bind(self, plan: Plan) -> None:
         if self._compiled is not None:
-            self._compiled.bind(plan.chunks, *self.block_starts(plan.chunks))
+            starts = [self.block_starts(plan.chunks, table) for table in range(self._tables)]
+            self._compiled.bind(plan.chunks, [slots for slots, _ in starts], starts[0][1])
         else:
-            self._written = self._on_device(np.concatenate([self.slots(chunk) for chunk in plan.chunks]))
+            self._written = [
+                self._on_device(np.concatenate([self.slots(chunk, table) for chunk in plan.chunks]))
+                for table in range(self._tables)
+            ]
             self._groups = self._grouped(plan)
 
     @property
@@ -130,7 +141,7 @@ class GroupedAttention(ABC):
         if self._compiled is not None:
             return self._compiled(layer, q, k, v, sinks)
         if k is not None:
-            self.storage.write(layer, self._written, k, v)
+            self.storage.write(layer, self._written[self._table_of[layer]], k, v)
         if len(self._groups) == 1:
             return self._attend(layer, self._groups[0], q, sinks)
         out = q.new_empty(*q.shape[:2], self._rules[layer].value_dim)
@@ -143,7 +154,7 @@ class GroupedAttention(ABC):
     def _attend(self, layer: int, group: Group, q: Tensor, sinks: Tensor | None) -> Tensor:
         """[batch * length, heads, value_dim]. q: [batch * length, heads, key_dim]."""
         rule = self._rules[layer]
-        context = group.contexts[rule.window]
+        context = group.contexts[self._table_of[layer], rule.window]
         sides = (q, *self.storage.read(layer, context.where))
         queries, k, v = (side.view(group.batch, -1, *side.shape[1:]) for side in sides)
         return attend_densely(rule, queries, k, v, context.mask, sinks).flatten(0, 1)
@@ -152,7 +163,7 @@ class GroupedAttention(ABC):
         chunks = [chunk for _, chunk in members]
         firsts = np.array([first for first, _ in members])
         length = len(chunks[0].tokens)
-        contexts = {window: self._context(chunks, window) for window in self._windows}
+        contexts = {(table, window): self._context(chunks, table, window) for table, window in self._kinds}
         return Group(self._rows(firsts, length), len(chunks), length, contexts)
 
     def _rows(self, firsts: Slots, length: int) -> slice | Tensor:
@@ -161,10 +172,10 @@ class GroupedAttention(ABC):
             return slice(int(rows[0]), int(rows[-1]) + 1)
         return self._on_device(rows)
 
-    def _context(self, chunks: Sequence[Chunk], window: int | None) -> Context:
+    def _context(self, chunks: Sequence[Chunk], table: int, window: int | None) -> Context:
         starts = np.array([chunk.start for chunk in chunks])
         firsts = np.zeros_like(starts) if window is None else np.maximum(0, starts + 1 - window)
-        where, positions, begins = self.context(chunks, firsts)
+        where, positions, begins = self.context(chunks, firsts, table)
         length = len(chunks[0].tokens)
         if length == 1 and (begins == firsts).all() and (starts + 1 - begins == positions).all():
             return Context(where, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +15,26 @@ from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.scaled import Fp8Storage, Int8Storage
 from turnout.plugins.kv_backends.storage.tensors import PlainStorage, PoolShape, Storage
 
-__all__ = ["LayeredStorage", "Pool", "make_storage", "own_layer"]
+__all__ = ["LayeredStorage", "Places", "Pool", "make_storage", "own_layer"]
+
+
+class Places(Protocol):
+    """Where the layers of a model with KV groups are, whose keys and values all have one shape."""
+
+    @property
+    def height(self) -> int:
+        """How many layers the pool has room for in each slot."""
+        ...
+
+    @property
+    def table_of(self) -> Sequence[int]:
+        """By layer: the number of the group whose block tables it reads."""
+        ...
+
+    @property
+    def place_of(self) -> Sequence[int]:
+        """By layer: its place in a slot."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -24,15 +44,26 @@ class Pool:
     rules: Sequence[LayerAttention]
     """Of each layer."""
     slots: int
-    """Token positions."""
+    """Token positions, of one KV group."""
     stored: KVDtype
     swap: int
     """Positions of host memory."""
     unit: int = 1
     """Slots that a read by index brings at a time."""
+    places: Places | None = None
+    """Of layers in KV groups; None: they are in one group, and each shape has a storage of its own."""
+
+    @property
+    def table_of(self) -> Sequence[int]:
+        """By layer: the number of the group whose block tables it reads."""
+        return (0,) * len(self.rules) if self.places is None else self.places.table_of
 
     def storage(self, device: torch.device, compute: torch.dtype) -> Storage:
         """The storage of all layers. compute: the dtype of keys and values as they are written and read."""
+        if self.places is not None:
+            shape = PoolShape.of(self.rules[0], self.places.height, self.slots, self.unit)
+            storage = make_storage(self.stored, shape, device, compute)
+            return LayeredStorage([(storage, place) for place in self.places.place_of])
         members: dict[PoolShape, list[int]] = {}
         for layer, rule in enumerate(self.rules):
             if rule.kv_from is None:

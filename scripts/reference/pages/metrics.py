@@ -31,7 +31,9 @@ def _engine() -> str:
         },
         Stats,
     )
-    kv = msgspec.convert({**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": []}, KVSnapshot)
+    kv = msgspec.convert(
+        {**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": [], "groups": []}, KVSnapshot
+    )
     measured_by_the_server = {family.name for family in _scrape(None, None)}
     return _table(family for family in _scrape(stats, kv) if family.name not in measured_by_the_server)
 

@@ -36,7 +36,15 @@ class Tables:
     block_size: int
     capacity: int
     tables: dict[int, BlockTable]
-    swap: int = 0
+    swap_slots: int = 0
+
+    @property
+    def slots(self) -> int:
+        return self.capacity
+
+    @property
+    def group_tables(self) -> list[dict[int, BlockTable]]:
+        return [self.tables]
 
 
 @dataclass(eq=False)
@@ -125,7 +133,7 @@ class Case:
     def reads_once(self, device: torch.device) -> list[int]:
         """How long the prefixes are that are read once for several sequences."""
         backend, *_ = self._bound(device)
-        prefixes = [tiles.prefix for tiles in backend._bound.launches if tiles.prefix]
+        prefixes = [tiles.prefix for tiles in backend._bound.launches[0] if tiles.prefix]
         return [length for prefix in prefixes for length in prefix.tiles.starts.tolist()]
 
     def check(self, device: torch.device) -> None:

@@ -115,7 +115,8 @@ def test_kv_in_8_bits_is_rounded_by_vectors_of_each_shape(
 def test_the_pool_takes_what_the_backend_says(backend: KVBackend, rules: Rules) -> None:
     traffic = Traffic(backend, rules, dtype=torch.float32)
     pool = sum(tensor.nbytes for tensor in traffic.attention.storage.tensors)  # type: ignore[attr-defined]
-    assert pool == traffic.kv.capacity * backend.bytes_per_token(spec_of(rules), 4)
+    spec = spec_of(rules)
+    assert pool == traffic.kv.capacity * backend.for_model(spec).bytes_per_token(spec, 4)
 
 
 def test_8_bits_take_a_scale_for_each_vector() -> None:

@@ -23,6 +23,7 @@ def budget(device: str, spec: ModelSpec | None = None, **options: Any) -> Budget
         device=torch.device(device),
         bytes_per_token=1024,
         unit=16,
+        request_tokens=2**20,
         max_model_len=2**20,
         max_batched_tokens=512,
         rows=1,

@@ -187,6 +187,7 @@ def test_the_default_beside_a_gpu(
         device=torch.device("cuda"),
         bytes_per_token=1024,
         unit=16,
+        request_tokens=2048,
         max_model_len=2048,
         rows=64,
         max_batched_tokens=8192,

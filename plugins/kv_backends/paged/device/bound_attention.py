@@ -29,9 +29,12 @@ class BoundAttention:
     rules: Sequence[LayerAttention]
     """One for each layer."""
     block_size: int
-    launches: Sequence[Tiles] = ()
-    written: Tensor | None = None
-    """int32 [tokens]: the slots of the step's tokens; negative for padding."""
+    table_of: Sequence[int]
+    """By layer: the number of the KV group whose block tables it reads."""
+    launches: Sequence[Sequence[Tiles]] = ()
+    """Of each KV group."""
+    written: Sequence[Tensor] = ()
+    """Of each KV group, int32 [tokens]: the slots of the step's tokens; negative for padding."""
 
     def __call__(
         self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
@@ -57,11 +60,12 @@ class BoundAttention:
         rotation: tuple[Tensor, Tensor] | None,
         sinks: Tensor | None,
     ) -> Tensor:
-        assert self.written is not None, "attention was called before it was bound to a step"
+        assert self.written, "attention was called before it was bound to a step"
+        table = self.table_of[layer]
         q, k, v = parts
         assert k is not None and v is not None
-        rotated_write(q, k, v, self.written, self.lanes[layer], rotation)
+        rotated_write(q, k, v, self.written[table], self.lanes[layer], rotation)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        for tiles in self.launches:
+        for tiles in self.launches[table]:
             ragged_attention(q, self.lanes[layer], tiles, self.block_size, out, self.rules[layer], sinks)
         return out

@@ -16,7 +16,6 @@ import torch
 from turnout.core.types.plan import Chunk, StepShape
 from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import padded
-from turnout.plugins.kv_backends.paged.device.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Tiles, most_parts, parts_of
 from turnout.plugins.kv_backends.paged.device.slot_mapping import Ints
 from turnout.plugins.kv_backends.paged.device.tiles import SHORT, aligned, padded_rows
@@ -76,7 +75,6 @@ class ShapedStep:
         cells = firsts
         tiles = Tiles(tables, firsts, starts, lengths, cells, members, offsets, rows, parts, shape.tokens)
         self.tiles = tiles
-        self.attention: BoundAttention | None = None
 
     def fill(
         self,

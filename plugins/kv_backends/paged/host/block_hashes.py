@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-__all__ = ["extend_hashes"]
+__all__ = ["extend_hashes", "key_of"]
 
 HASH_BYTES = 16
 
@@ -26,6 +26,14 @@ def extend_hashes(
         previous = hashes[-1] if hashes else _seed(salt)
         hashes.append(blake2b(block, key=previous, digest_size=HASH_BYTES).digest())
     return hashes
+
+
+def key_of(block_hash: bytes, group: int) -> bytes:
+    """What a block with these tokens is found by, in layers of a group: the hash itself in the first."""
+    return block_hash + _SUFFIXES[group] if group else block_hash
+
+
+_SUFFIXES = [bytes([group]) for group in range(256)]
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TypeAlias
 
 from turnout.core.interfaces.kv import Span
@@ -19,11 +19,24 @@ BlockTable: TypeAlias = "array[int]"
 class SequenceTables:
     """The block table of each sequence that holds memory, in the order of its positions."""
 
-    def __init__(self, blocks: BlockPool, block_size: int) -> None:
+    window: int | None = None
+    """How many positions a query sees; None: all before its own."""
+
+    def __init__(self, blocks: BlockPool, block_size: int, group: int = 0) -> None:
         self.of: dict[int, BlockTable] = {}
         """The block table of each sequence id."""
+        self.group = group
+        """The number of the layers' group."""
         self._blocks = blocks
         self._size = block_size
+
+    def first(self, sequence: int) -> int:
+        """The index of the first block that a sequence has; entries before say nothing."""
+        return 0
+
+    def first_seen(self, position: int) -> int:
+        """The index of the first block that a query at `position` reads."""
+        return 0
 
     def covers(self, spans: Sequence[Span]) -> bool:
         """Whether each span is one more token in a block that is its sequence's own.
@@ -45,14 +58,29 @@ class SequenceTables:
 
         A quick way for the second most frequent need.
         """
-        if len(spans) != 1 or not self._blocks.available:
+        if not self._blocks.available or not self.ends_before(spans):
+            return False
+        self.of[spans[0].sequence.id].append(self._blocks.take(self.group))
+        return True
+
+    def ends_before(self, spans: Sequence[Span]) -> bool:
+        """Whether the only span is one more token behind full blocks."""
+        if len(spans) != 1:
             return False
         ((sequence, start, upto),) = spans
         table = self.of.get(sequence.id)
-        if table is None or upto - start != 1 or start != len(table) * self._size:
-            return False
-        table.append(self._blocks.take())
-        return True
+        return table is not None and upto - start == 1 and start == len(table) * self._size
+
+    def passed(self, spans: Sequence[Span], attached: Container[int]) -> int:
+        """How many blocks `let_go` makes available, if those that are `attached` at the same time are not."""
+        return 0
+
+    def let_go(self, span: Span) -> None:
+        """Lets go of the blocks that neither the span's tokens nor later ones see."""
+
+    def enter(self, sequence: int, table: BlockTable, first: int = 0, ends: Sequence[int] = ()) -> None:
+        """Begins a sequence's table. first: see `first`; ends: its checkpoints, in blocks."""
+        self.of[sequence] = table
 
     def blocks_needed(self, spans: Sequence[Span]) -> int:
         """Blocks to take for sequences that have a table: to extend it, and for copies on write."""
@@ -72,7 +100,7 @@ class SequenceTables:
         table = self.of[span.sequence.id]
         for block in table[span.start // self._size :]:
             self._blocks.unregister(block)
-        table.extend(self._blocks.take() for _ in range(self._count(span.upto) - len(table)))
+        table.extend(self._blocks.take(self.group) for _ in range(self._count(span.upto) - len(table)))
 
     def fork(self, parent: int, child: int) -> None:
         self.of[child] = self.of[parent][:]
@@ -101,7 +129,7 @@ class SequenceTables:
         """Copy on write: replaces each shared block that the span writes to by a block of its own."""
         table, size = self.of[span.sequence.id], self._size
         for index in self._shared(span):
-            shared, fresh = table[index], self._blocks.take()
+            shared, fresh = table[index], self._blocks.take(self.group)
             filled = span.start - index * size
             if filled > 0:
                 moves.append(Move(shared * size, fresh * size, min(filled, size)))

@@ -31,6 +31,8 @@ class BlockPool:
         """FREE, CACHED, HELD (by one sequence) or SHARED (by several) for each block."""
         self.block_of: dict[bytes, int] = {}
         """The block that is registered for a hash."""
+        self.groups = bytearray(count)
+        """The group of layers that each block was taken for last."""
         self.evictions = 0
         self.hashes: list[bytes | None] = [None] * count
         """The registered hash of each block."""
@@ -45,11 +47,17 @@ class BlockPool:
         """Blocks that can be taken: free and evictable ones."""
         return len(self._free) + len(self._evictable)
 
-    def take(self) -> int:
-        """Holds an available block for new contents; there must be one."""
+    @property
+    def passed(self) -> int:
+        """Cached blocks that windows have passed: available, and evicted before the policy is asked."""
+        return self._evictable.passed
+
+    def take(self, group: int = 0) -> int:
+        """Holds an available block for new contents, of layers of a group; there must be one."""
         block = self._free.pop() if self._free else self._evict()
         self.holders[block] = 1
         self.states[block] = HELD
+        self.groups[block] = group
         return block
 
     def hold(self, block: int) -> None:
@@ -65,14 +73,16 @@ class BlockPool:
         self._hits[block] += 1
         self.hold(block)
 
-    def release(self, block: int, reach: int = 0) -> None:
-        """Removes a holder. reach: the tokens of the holder's registered prefix."""
+    def release(self, block: int, reach: int = 0, *, passed: bool = False) -> None:
+        """Removes a holder. reach: the tokens of the holder's registered prefix; passed: its window has
+        passed the block, which is evicted early.
+        """
         holders = self.holders[block] - 1
         self.holders[block] = holders
         if reach > self._reach[block]:
             self._reach[block] = reach
         if not holders:
-            self._make_available(block)
+            self._make_available(block, passed=passed)
         elif holders == 1:
             self.states[block] = HELD
 
@@ -113,15 +123,15 @@ class BlockPool:
 
     # -------------------------------------------------------------- details
 
-    def _make_available(self, block: int) -> None:
+    def _make_available(self, block: int, *, passed: bool = False) -> None:
         block_hash = self.hashes[block]
         if block_hash is None:
             self.states[block] = FREE
             self._free.append(block)
             return
         self.states[block] = CACHED
-        described = CachedBlock(block, self._hits[block], self._reach[block])
-        self._evictable.add(described, pinned=block_hash in self._pinned)
+        described = CachedBlock(block, self._hits[block], self._reach[block], self.groups[block])
+        self._evictable.add(described, pinned=block_hash in self._pinned, passed=passed)
 
     def _evict(self) -> int:
         block = self._evictable.pop()

@@ -9,6 +9,9 @@ a sequence that starts with the same tokens attaches it, also after its holder i
     position   0 .. 15   16 .. 31   32 .. 47
     table        [ 7,        2,         9 ]      blocks 7 and 2: committed, registered by hash, maybe shared
                                                  block 9: the tail, written in place by its only holder
+
+Layers of one window share tables, as those without one do: KV groups. A token position is then a slot for
+each group, and all groups take blocks of the same pool.
 """
 
 from __future__ import annotations
@@ -21,11 +24,14 @@ from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.paged.host.attach import Attacher, Attachment
-from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable, SequenceTables
+from turnout.plugins.kv_backends.paged.host.block_hashes import key_of
+from turnout.plugins.kv_backends.paged.host.block_tables import SequenceTables
 from turnout.plugins.kv_backends.paged.host.blocks import CACHED, SHARED, BlockPool
+from turnout.plugins.kv_backends.paged.host.kv_groups import ONE_GROUP, most_blocks
 from turnout.plugins.kv_backends.paged.host.pinned_prefixes import PagedPrefixPins
-from turnout.plugins.kv_backends.paged.host.snapshot import computed_positions, runs
+from turnout.plugins.kv_backends.paged.host.snapshot import computed_positions, group_states, runs
 from turnout.plugins.kv_backends.paged.host.swap import BlockHolding, SwapBlocks
+from turnout.plugins.kv_backends.paged.host.window_tables import WindowTables
 
 __all__ = ["PagedCache"]
 
@@ -34,19 +40,39 @@ class PagedCache:
     """Keeps account of the blocks that sequences hold; implements KVCache."""
 
     def __init__(
-        self, size: PoolSize, block_size: int, eviction: EvictionPolicy, *, prefix_caching: bool = True
+        self,
+        size: PoolSize,
+        block_size: int,
+        eviction: EvictionPolicy,
+        *,
+        prefix_caching: bool = True,
+        windows: Sequence[int | None] = ONE_GROUP,
     ) -> None:
+        """windows: of each group of layers; None: all positions are kept, as in the first, if in any."""
         self.block_size = block_size
-        self.capacity = size.tokens // block_size * block_size
-        self.swap = size.swap // block_size * block_size
+        count, host = (len(windows) * tokens // block_size for tokens in (size.tokens, size.swap))
+        self.slots, self.swap_slots = count * block_size, host * block_size
+        """What the device half has memory for: positions of one group, in the pool and in host memory."""
+        self.capacity = self.slots // len(windows)
+        self.swap = self.swap_slots // len(windows)
         """Positions of host memory."""
-        self._blocks = BlockPool(size.tokens // block_size, eviction)
-        self._tables = SequenceTables(self._blocks, block_size)
+        self._step = size.step
+        self._blocks = BlockPool(count, eviction)
+        self._groups = [
+            SequenceTables(self._blocks, block_size, number)
+            if window is None
+            else WindowTables(self._blocks, block_size, number, window)
+            for number, window in enumerate(windows)
+        ]
+        self._tables = self._groups[0]
+        self._plain = len(windows) == 1 and windows[0] is None
         self.tables = self._tables.of
-        """The block table of each sequence id, read by the device half."""
-        self._swap = SwapBlocks(size.swap // block_size, block_size)
-        self._attacher = Attacher(self._blocks, self._swap, block_size)
-        self._pins = PagedPrefixPins(self._blocks, block_size) if prefix_caching else None
+        """The block table of each sequence id, in the first group."""
+        self.group_tables = [tables.of for tables in self._groups]
+        """The block tables of all groups, read by the device half."""
+        self._swap = SwapBlocks(host, block_size)
+        self._attacher = Attacher(self._blocks, self._swap, block_size, self._groups)
+        self._pins = PagedPrefixPins(self._blocks, block_size, self._groups) if prefix_caching else None
         self._prefix_caching = prefix_caching
         self._hashes = self._attacher.hashes
         self._holders: dict[int, TokenSequence] = {}
@@ -57,14 +83,17 @@ class PagedCache:
 
     @property
     def free(self) -> int:
-        return self._blocks.available * self.block_size
+        return self._blocks.available * self.block_size // len(self._groups)
 
     @property
     def prefixes(self) -> PrefixPins | None:
         return self._pins
 
     def holds(self, length: int, sequences: int) -> bool:
-        return sequences * -(-length // self.block_size) * self.block_size <= self.capacity
+        blocks = sum(
+            most_blocks(length, tables.window, self.block_size, self._step) for tables in self._groups
+        )
+        return sequences * blocks * self.block_size <= self.slots
 
     def cached(self, sequence: TokenSequence) -> int:
         return self._attacher.cached(sequence)
@@ -73,21 +102,28 @@ class PagedCache:
         return self._swap.cost(self._holdings(sequences))
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        return self._tables.covers(spans) or self._have_room(spans, self._attachments(spans))
+        return self._cover(spans) or self._have_room(spans, self._attachments(spans))
 
     # -------------------------------------------------------------- transitions
 
     def reserve(self, spans: Sequence[Span]) -> bool:
-        if self._tables.covers(spans) or self._tables.append_block(spans):
+        if self._plain:
+            if self._tables.covers(spans) or self._tables.append_block(spans):
+                return True
+        elif self._cover(spans) or self._append_blocks(spans):
             return True
         attachments = self._attachments(spans)
         if not self._have_room(spans, attachments):
             return False
-        tables = self._attacher.tables(attachments, self._moves)
-        for attachment, table in zip(attachments, tables, strict=True):
-            self._enter(attachment.span, table)
-        for span in spans:
-            self._tables.extend(span, self._moves)
+        begun = [span for span in spans if span.sequence.id not in self.tables]
+        self._attacher.hold(attachments)
+        self._let_go(spans)
+        self._attach(attachments)
+        for span in begun:
+            self._enter(span)
+        for tables in self._groups:
+            for span in spans:
+                tables.extend(span, self._moves)
         return True
 
     def commit(self, sequence: TokenSequence, upto: int) -> None:
@@ -101,7 +137,8 @@ class PagedCache:
         self._register(sequence, committed)
 
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
-        self._tables.fork(parent.id, child.id)
+        for tables in self._groups:
+            tables.fork(parent.id, child.id)
         self._hashes[child.id] = list(self._hashes[parent.id])
         self._holders[child.id] = child
 
@@ -112,7 +149,7 @@ class PagedCache:
         for sequence in sequences:
             self._release_blocks(sequence)
             if moves is None:
-                self._swap.forget(sequence.id)
+                self._swap.forget(sequence.id, len(self._groups))
             if self._swap.of(sequence.id) is None:
                 self._hashes.pop(sequence.id, None)
 
@@ -121,45 +158,80 @@ class PagedCache:
         return moves
 
     def snapshot(self) -> KVSnapshot:
-        blocks, size = self._blocks, self.block_size
-        held = self.capacity // size - blocks.available
-        holders = ((sequence, self.tables[number]) for number, sequence in self._holders.items())
+        blocks, parts = self._blocks, len(self._groups)
+        size, free = self.block_size, self.free
+        tables = [
+            (sequence, each.of[number]) for each in self._groups for number, sequence in self._holders.items()
+        ]
+        held = self.slots // size - blocks.available
         pinned = self._pins.hashes() if self._pins else ()
         return KVSnapshot(
             capacity=self.capacity,
-            free=self.free,
-            held=held * size,
-            shared=blocks.states.count(SHARED) * size,
-            computed=computed_positions(held, holders, size),
-            cached=blocks.states.count(CACHED) * size,
-            pinned=sum(block_hash in blocks.block_of for block_hash in pinned) * size,
+            free=free,
+            held=self.capacity - free,
+            shared=blocks.states.count(SHARED) * size // parts,
+            computed=computed_positions(held, tables, size) // parts,
+            cached=blocks.states.count(CACHED) * size // parts,
+            passed=blocks.passed * size // parts,
+            pinned=sum(key in blocks.block_of for key in pinned) * size // parts,
             swap=self.swap,
-            swapped=self._swap.used * size,
+            swapped=self._swap.used * size // parts,
             lookups=self._lookups,
             hits=self._hits,
-            evictions=blocks.evictions * size,
+            evictions=blocks.evictions * size // parts,
             unit=size,
             states=runs(blocks.states),
+            groups=[] if self._plain else group_states(blocks, self._groups, size),
         )
 
     # -------------------------------------------------------------- details
 
     def _attachments(self, spans: Sequence[Span]) -> list[Attachment]:
-        return [self._attacher.attachment(span) for span in spans if span.sequence.id not in self.tables]
+        begun = [span for span in spans if span.sequence.id not in self.tables]
+        return [attachment for span in begun for attachment in self._attacher.attachments(span)]
+
+    def _cover(self, spans: Sequence[Span]) -> bool:
+        if self._plain:
+            return self._tables.covers(spans)
+        return all(tables.covers(spans) for tables in self._groups)
+
+    def _append_blocks(self, spans: Sequence[Span]) -> bool:
+        """Appends a block of each group, if that is all that is needed and at hand; False: did nothing."""
+        if self._blocks.available < len(self._groups) or not self._tables.ends_before(spans):
+            return False
+        self._let_go(spans)
+        for tables in self._groups:
+            tables.append_block(spans)
+        return True
 
     def _have_room(self, spans: Sequence[Span], attachments: Sequence[Attachment]) -> bool:
-        needed = self._attacher.blocks_needed(attachments) + self._tables.blocks_needed(spans)
+        needed = self._attacher.blocks_needed(attachments)
+        needed += sum(tables.blocks_needed(spans) for tables in self._groups)
+        if needed > self._blocks.available and not self._plain:
+            attached = {block for attachment in attachments for block in attachment.locations}
+            needed -= sum(tables.passed(spans, attached) for tables in self._groups)
         return needed <= self._blocks.available
 
-    def _enter(self, span: Span, table: BlockTable) -> None:
+    def _let_go(self, spans: Sequence[Span]) -> None:
+        for tables in self._groups:
+            for span in spans:
+                tables.let_go(span)
+
+    def _attach(self, attachments: Sequence[Attachment]) -> None:
+        """Begins the tables of sequences that get their first memory, for each group."""
+        branches = {each.span.sequence.id: self._attacher.branches(each.span) for each in attachments}
+        tables = self._attacher.tables(attachments, self._moves)
+        for (span, _, first, group), table in zip(attachments, tables, strict=True):
+            self._groups[group].enter(span.sequence.id, table, first, branches[span.sequence.id])
+
+    def _enter(self, span: Span) -> None:
         """Enters a sequence that got its first memory into the books."""
         sequence, start, _ = span
-        self.tables[sequence.id] = table
         self._holders[sequence.id] = sequence
         del self._hashes.setdefault(sequence.id, [])[start // self.block_size :]
         if self._swap.of(sequence.id):
             self._register(sequence, 0)
-            self._swap.forget(sequence.id)
+            self._swap.forget(sequence.id, len(self._groups))
         if self._prefix_caching and sequence.request.timing.scheduled is None:
             prompt = len(sequence.request.prompt)
             self._lookups += prompt
@@ -167,18 +239,30 @@ class PagedCache:
 
     def _register(self, sequence: TokenSequence, first: int) -> None:
         """Lets the sequence's blocks from `first` on be found by their hashes."""
-        hashes, table = self._hashes[sequence.id], self.tables[sequence.id]
-        for index in range(first, len(hashes)):
-            self._blocks.register(table[index], hashes[index])
+        hashes = self._hashes[sequence.id]
+        for tables in self._groups:
+            table, group = tables.of[sequence.id], tables.group
+            for index in range(max(first, tables.first(sequence.id)), len(hashes)):
+                self._blocks.register(table[index], key_of(hashes[index], group))
 
     def _holdings(self, sequences: Iterable[TokenSequence]) -> list[BlockHolding]:
         return [
-            BlockHolding(s.id, self.tables[s.id], self._hashes[s.id], s.computed)
+            BlockHolding(
+                s.id,
+                tables.of[s.id],
+                self._hashes[s.id],
+                s.computed,
+                tables.group,
+                tables.first_seen(s.computed),
+            )
             for s in sequences
             if s.id in self.tables
+            for tables in self._groups
         ]
 
     def _release_blocks(self, sequence: TokenSequence) -> None:
         if sequence.id in self.tables:
             del self._holders[sequence.id]
-            self._tables.release(sequence.id, len(self._hashes[sequence.id]) * self.block_size)
+            reach = len(self._hashes[sequence.id]) * self.block_size
+            for tables in self._groups:
+                tables.release(sequence.id, reach)

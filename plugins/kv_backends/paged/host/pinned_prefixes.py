@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from turnout.core.errors import ConfigError
 from turnout.core.types.messages import PinnedPrefix
-from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes
+from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes, key_of
+from turnout.plugins.kv_backends.paged.host.block_tables import SequenceTables
 from turnout.plugins.kv_backends.paged.host.blocks import BlockPool
 
 __all__ = ["PagedPrefixPins"]
@@ -19,10 +20,13 @@ class PagedPrefixPins:
     request from its memory. When a request computes them again, they are pinned again.
     """
 
-    def __init__(self, blocks: BlockPool, block_size: int) -> None:
+    def __init__(self, blocks: BlockPool, block_size: int, groups: Sequence[SequenceTables]) -> None:
         self._blocks = blocks
         self._size = block_size
+        self._groups = groups
         self._hashes: dict[str, list[bytes]] = {}
+        """The keys of a prefix's blocks: of layers with a window, of those that its continuation sees."""
+        self._lengths: dict[str, int] = {}
 
     def pin(self, name: str, tokens: Sequence[int], salt: str) -> PinnedPrefix:
         count = len(tokens) // self._size
@@ -31,10 +35,15 @@ class PagedPrefixPins:
                 f"prefix {name!r} has {len(tokens)} tokens, less than one block of {self._size}: there is "
                 "nothing to keep; pin a longer prefix or use a smaller block_size"
             )
-        hashes = extend_hashes([], tokens, salt, self._size, count)
+        chain = extend_hashes([], tokens, salt, self._size, count)
+        hashes = [
+            key_of(chain[index], each.group)
+            for each in self._groups
+            for index in range(each.first_seen(count * self._size), count)
+        ]
         self._check_room(name, hashes)
         self.unpin(name)
-        self._hashes[name] = hashes
+        self._hashes[name], self._lengths[name] = hashes, count * self._size
         self._blocks.pin(reversed(hashes))
         return self._describe(name)
 
@@ -56,16 +65,20 @@ class PagedPrefixPins:
     def _describe(self, name: str) -> PinnedPrefix:
         hashes = self._hashes[name]
         present = sum(block_hash in self._blocks.block_of for block_hash in hashes)
-        return PinnedPrefix(name=name, tokens=len(hashes) * self._size, cached=present * self._size)
+        tokens = self._lengths[name]
+        return PinnedPrefix(name=name, tokens=tokens, cached=tokens * present // len(hashes))
 
     def _check_room(self, name: str, hashes: list[bytes]) -> None:
         others = dict.fromkeys(each for other, have in self._hashes.items() if other != name for each in have)
         together, pool = len(others | dict.fromkeys(hashes)), len(self._blocks.holders)
         if together < pool:
             return
-        size = self._size
+        size, (need, all_need, have) = self._size, map(self._positions, (len(hashes), together, pool))
         raise ConfigError(
-            f"prefix {name!r} needs {len(hashes) * size} tokens of KV memory, {together * size} together "
-            f"with those pinned already, but the pool holds {pool * size} and a block of {size} must be "
+            f"prefix {name!r} needs {need} tokens of KV memory, {all_need} together "
+            f"with those pinned already, but the pool holds {have} and a block of {size} must be "
             "left to work with; unpin another prefix, pin a shorter one or raise --kv-memory"
         )
+
+    def _positions(self, blocks: int) -> int:
+        return blocks * self._size // len(self._groups)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
+from turnout.core.types.messages import KVGroupState
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
-from turnout.plugins.kv_backends.paged.host.blocks import CACHED, FREE, HELD, SHARED
+from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable, SequenceTables
+from turnout.plugins.kv_backends.paged.host.blocks import CACHED, FREE, HELD, SHARED, BlockPool
 
-__all__ = ["computed_positions", "runs"]
+__all__ = ["computed_positions", "group_states", "runs"]
 
 _NAMES = {FREE: "free", CACHED: "cached", HELD: "held", SHARED: "shared"}
 _RUN = re.compile(b"|".join(bytes([state]) + b"+" for state in _NAMES))
@@ -33,3 +35,16 @@ def computed_positions(
             filled = max(0, sequence.computed - index * block_size)
             partial[table[index]] = max(filled, partial.get(table[index], 0))
     return (held - len(partial)) * block_size + sum(partial.values())
+
+
+def group_states(blocks: BlockPool, groups: Sequence[SequenceTables], block_size: int) -> list[KVGroupState]:
+    """What each group has of the pool."""
+    counts = Counter(zip(blocks.groups, blocks.states, strict=True))
+    return [
+        KVGroupState(
+            window=tables.window,
+            held=(counts[tables.group, HELD] + counts[tables.group, SHARED]) * block_size,
+            cached=counts[tables.group, CACHED] * block_size,
+        )
+        for tables in groups
+    ]

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from turnout.core.types.plan import Move
+from turnout.plugins.kv_backends.paged.host.block_hashes import key_of
 from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 
 __all__ = ["BlockHolding", "SwapBlocks", "SwappedBlocks"]
 
 
 class BlockHolding(NamedTuple):
-    """The blocks that a sequence holds in the pool."""
+    """The blocks that a sequence holds in the pool, for layers of one group."""
 
     sequence: int
     table: BlockTable
@@ -27,20 +28,30 @@ class BlockHolding(NamedTuple):
     """The hashes of its committed leading blocks."""
     computed: int
     """Positions."""
+    group: int = 0
+    first: int = 0
+    """The index of the first block that it needs to go on."""
 
 
 class SwappedBlocks(NamedTuple):
-    """The host memory of a sequence, with its first `length` positions."""
+    """The host memory of a sequence, with its positions up to `length`, for layers of one group."""
 
     blocks: list[int]
     length: int
+    first: int = 0
+    """The index of its first block in the sequence."""
+
+    def at(self, index: int) -> int | None:
+        """The host memory of the sequence's block `index`, if it has any."""
+        place = index - self.first
+        return self.blocks[place] if 0 <= place < len(self.blocks) else None
 
 
 class _FilledBlock(NamedTuple):
     """A block of a sequence, with computed positions in it."""
 
     name: bytes | int
-    """Its hash, or the block's number if it has none: blocks of one name have the same contents."""
+    """Its key, or the block's number if it has none: blocks of one name have the same contents."""
     block: int
     length: int
 
@@ -55,15 +66,16 @@ class SwapBlocks:
         self._users = [0] * blocks
         self._block_of: dict[bytes, int] = {}
         self._hash_of: dict[int, bytes] = {}
-        self._swapped: dict[int, SwappedBlocks] = {}
+        self._swapped: dict[tuple[int, int], SwappedBlocks] = {}
+        """By sequence and group."""
 
     @property
     def used(self) -> int:
         """Blocks."""
         return self._total - len(self._free)
 
-    def of(self, sequence: int) -> SwappedBlocks | None:
-        return self._swapped.get(sequence)
+    def of(self, sequence: int, group: int = 0) -> SwappedBlocks | None:
+        return self._swapped.get((sequence, group))
 
     def cost(self, holdings: Sequence[BlockHolding]) -> int:
         """Positions that `swap_out` would copy; 0: it would do nothing."""
@@ -88,13 +100,14 @@ class SwapBlocks:
                 self._enter(holding, new)
         return moves
 
-    def forget(self, sequence: int) -> None:
-        """Gives up the host memory of a sequence, if it has any."""
-        swapped = self._swapped.pop(sequence, None)
-        for block in swapped.blocks if swapped else ():
-            self._users[block] -= 1
-            if not self._users[block]:
-                self._give_back(block)
+    def forget(self, sequence: int, groups: int = 1) -> None:
+        """Gives up the host memory of a sequence, if it has any, for so many groups."""
+        for group in range(groups):
+            swapped = self._swapped.pop((sequence, group), None)
+            for block in swapped.blocks if swapped else ():
+                self._users[block] -= 1
+                if not self._users[block]:
+                    self._give_back(block)
 
     # -------------------------------------------------------------- details
 
@@ -109,12 +122,12 @@ class SwapBlocks:
         return list(missing.values())
 
     def _filled_blocks(self, holding: BlockHolding) -> list[_FilledBlock]:
-        _, table, hashes, computed = holding
+        _, table, hashes, computed, group, first = holding
         size = self._size
         filled = []
-        for index, start in enumerate(range(0, computed, size)):
-            name = hashes[index] if index < len(hashes) else table[index]
-            filled.append(_FilledBlock(name, table[index], min(size, computed - start)))
+        for index in range(first, -(-computed // size)):
+            name = key_of(hashes[index], group) if index < len(hashes) else table[index]
+            filled.append(_FilledBlock(name, table[index], min(size, computed - index * size)))
         return filled
 
     def _take(self, name: bytes | int) -> int:
@@ -129,7 +142,8 @@ class SwapBlocks:
             block = self._block_of[name] if isinstance(name, bytes) else new[name]
             self._users[block] += 1
             blocks.append(block)
-        self._swapped[holding.sequence] = SwappedBlocks(blocks, holding.computed)
+        swapped = SwappedBlocks(blocks, holding.computed, holding.first)
+        self._swapped[holding.sequence, holding.group] = swapped
 
     def _give_back(self, block: int) -> None:
         block_hash = self._hash_of.pop(block, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -44,9 +45,16 @@ Rows = npt.NDArray[np.float64]
 layers keys and then values, of 2 heads, 8 numbers each."""
 
 
+WINDOW = 6
+"""Positions that a query sees in the first layer of a windowed case."""
+
+
 @cache
-def tiny_spec() -> ModelSpec:
-    return Qwen2().spec(_CONFIG)
+def tiny_spec(*, windowed: bool = False) -> ModelSpec:
+    """windowed: its first layer has a window, and its second none."""
+    spec = Qwen2().spec(_CONFIG)
+    full = spec.layer_attention()[1]
+    return replace(spec, attention=(replace(full, window=WINDOW), full)) if windowed else spec
 
 
 @cache
@@ -85,11 +93,13 @@ class _Float64Norm(nn.LayerNorm):
 class BruteForce:
     """What comes of whole contexts, each computed from its first token. Remembers logits it was asked for.
 
-    `stored`: keys and values are rounded as a pool of that dtype does, but kept nowhere.
+    `stored`: keys and values are rounded as a pool of that dtype does, but kept nowhere. `windowed`: as in
+    `tiny_spec`.
     """
 
-    def __init__(self, stored: KVDtype = "auto") -> None:
+    def __init__(self, stored: KVDtype = "auto", *, windowed: bool = False) -> None:
         self.stored = stored
+        self.windowed = windowed
         self._model = tiny_model()
         self._last: dict[Context, Rows] = {}
 
@@ -121,7 +131,8 @@ class BruteForce:
         for row, context in zip(tokens, contexts, strict=True):
             row[: len(context)] = torch.tensor(context)
         positions = torch.arange(length).repeat(len(contexts))
-        attention = _Whole(len(contexts), self.stored)
+        rules = tiny_spec(windowed=self.windowed).layer_attention()
+        attention = _Whole(len(contexts), self.stored, [rule.window for rule in rules])
         with torch.inference_mode():
             hidden = self._model(tokens.reshape(-1), positions, attention)
             logits = self._model.logits(hidden).view(len(contexts), length, -1).numpy()
@@ -144,18 +155,21 @@ def _followers(contexts: Iterable[Context]) -> dict[Context, Context]:
 class _Whole:
     """Causal attention over a padded batch: what pads on the right is never looked at."""
 
-    def __init__(self, batch: int, stored: KVDtype) -> None:
+    def __init__(self, batch: int, stored: KVDtype, windows: Sequence[int | None]) -> None:
         self.memory: list[Tensor] = []
         """Of each layer, [tokens, kv_heads * head_dim * 2]."""
         self._batch = batch
         self._stored = stored
+        self._windows = windows
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = _rounded(k, v, self._stored)
         self.memory.append(torch.cat([keys.flatten(1), values.flatten(1)], dim=1))
-        out = F.scaled_dot_product_attention(
-            *(self._split(x) for x in (q, keys, values)), is_causal=True, enable_gqa=True
-        )
+        places = torch.arange(len(q) // self._batch)
+        behind = places[:, None] - places
+        seen = (behind >= 0) & (behind < (self._windows[layer] or len(places)))
+        sides = (self._split(x) for x in (q, keys, values))
+        out = F.scaled_dot_product_attention(*sides, attn_mask=seen, enable_gqa=True)
         return out.transpose(1, 2).reshape(q.shape)
 
     def _split(self, x: Tensor) -> Tensor:

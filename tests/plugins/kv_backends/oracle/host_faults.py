@@ -218,9 +218,9 @@ class KeysAhead(PagedFault):
     def break_blocks(self, kv: PagedCache) -> None:
         enter = kv._enter
 
-        def keep(span: Span, table: list[int]) -> None:
+        def keep(span: Span) -> None:
             chain = list(kv._hashes.get(span.sequence.id, []))
-            enter(span, table)
+            enter(span)
             cut = kv._hashes[span.sequence.id]
             self.happened += len(cut) < len(chain)
             cut += chain[len(cut) :]

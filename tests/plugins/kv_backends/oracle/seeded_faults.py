@@ -28,15 +28,16 @@ class StaleTable(Fault):
 
     def break_device_half(self, attention: AttentionBackend) -> None:
         kv, bind = attention._cache, attention.bind  # type: ignore[attr-defined]
-        name = "slabs" if isinstance(kv, ContiguousCache) else "tables"
+        slabs = isinstance(kv, ContiguousCache)
         seen: dict[int, object] = {}
 
         def bind_stale(plan: object) -> None:
-            tables = getattr(kv, name)
+            tables = kv.slabs if slabs else kv.tables
             stale = {number: self._stale(seen.get(number), table) for number, table in tables.items()}
             seen.clear()
             seen.update((number, copy(table)) for number, table in tables.items())
-            attention._cache = _With(kv, name, stale)  # type: ignore[attr-defined]
+            seen_now = ("slabs", stale) if slabs else ("group_tables", [stale, *kv.group_tables[1:]])
+            attention._cache = _With(kv, *seen_now)  # type: ignore[attr-defined]
             bind(plan)  # type: ignore[arg-type]
 
         attention.bind = bind_stale  # type: ignore[method-assign]

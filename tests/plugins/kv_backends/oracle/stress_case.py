@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import msgspec
-from brute_force import VOCABULARY, BruteForce
+from brute_force import VOCABULARY, BruteForce, tiny_spec
 from stress_policies import AnyEviction, AnyOrder, AnyPreemption
 from stress_strategies import EOS, Answers, answers, request
 
 from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.kv import PoolSize
+from turnout.core.interfaces.kv import KVBackend, PoolSize
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.contiguous.backend import Contiguous
+from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.schedulers.deadline import Deadline
 from turnout.plugins.schedulers.fair import Fair
@@ -85,6 +87,8 @@ class Case:
     asks: tuple[Ask, ...]
     overlaps: bool
     """Steps begin before the tokens of those before are known."""
+    windowed: bool = False
+    """A layer has a window, and forgets what is before."""
 
     @property
     def strict(self) -> bool:
@@ -170,10 +174,11 @@ def draw_case(seed: int, reference: BruteForce) -> Case:
     asks = tuple(_asks(rng, questions(seed // GROUP, reference)))
     block_size = None if rng.random() < 0.25 else rng.choice([1, 2, 3, 4, 5, 8, 16])
     most = max(ask.spec.params.n for ask in asks)
-    return Case(
+    case = Case(
         seed=seed,
         block_size=block_size,
         pool=_pool(rng, asks, block_size),
+        windowed=reference.windowed,
         prefix_caching=rng.random() < 0.75,
         stored=reference.stored,
         staged=rng.choice([0, rng.randrange(1, 40)]),
@@ -186,6 +191,20 @@ def draw_case(seed: int, reference: BruteForce) -> Case:
         asks=asks,
         overlaps=rng.random() < 0.5,
     )
+    return replace(case, pool=_scarce(rng, case)) if case.windowed else case
+
+
+def _scarce(rng: random.Random, case: Case) -> PoolSize:
+    """Memory for the most demanding request where windows forget, and hardly more."""
+    backend: KVBackend = Contiguous() if case.block_size is None else Paged(case.block_size)
+    backend = backend.for_model(tiny_spec(windowed=True))
+    spare = rng.choice([0, 1, rng.randrange(12)]) * backend.unit
+    needs = [ask.spec.params.n * backend.positions(limit_of(ask.spec), case.budget) for ask in case.asks]
+    return replace(case.pool, tokens=max(needs) + spare + backend.unit, step=case.budget)
+
+
+def limit_of(spec: RequestSpec) -> int:
+    return len(spec.prompt) + (spec.params.max_tokens or 0)
 
 
 def _asks(rng: random.Random, known: tuple[Question, ...]) -> Iterator[Ask]:
@@ -225,10 +244,7 @@ def _scored(params: SamplingParams) -> SamplingParams:
 
 def _pool(rng: random.Random, asks: tuple[Ask, ...], block_size: int | None) -> PoolSize:
     size = block_size or 1
-    needs = [
-        ask.spec.params.n * -(-(len(ask.spec.prompt) + (ask.spec.params.max_tokens or 0)) // size) * size
-        for ask in asks
-    ]
+    needs = [ask.spec.params.n * -(-limit_of(ask.spec) // size) * size for ask in asks]
     spare = rng.choice([0, 0, 1, 2, rng.randrange(12)])
     swap = rng.choice([0, rng.randrange(1, 2 * max(needs)), rng.randrange(1, 2 * max(needs)), 10_000])
     return PoolSize(tokens=max(needs) + spare * size, swap=swap)

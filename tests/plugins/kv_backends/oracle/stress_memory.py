@@ -12,7 +12,7 @@ from torch import Tensor
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
-from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes
+from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes, key_of
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.grouped_attention import GroupedAttention
 
@@ -25,6 +25,8 @@ class Finding(NamedTuple):
     context: Context
     memory: Rows
     """[positions, numbers]: as many as it has rows."""
+    columns: slice
+    """Which of a position's numbers these are: those of one layer."""
 
 
 class Memory:
@@ -34,13 +36,14 @@ class Memory:
         self._kv = kv
         self._storage = attention.storage
         self._layers = layers
+        self._table_of = attention._table_of
 
     def held(self, engine: Engine) -> Iterator[Finding]:
         """What is computed of the running sequences."""
         for request in engine.scheduler.queues.running:
             for sequence in request.live:
                 if sequence.held and sequence.computed:
-                    yield self._of(sequence)
+                    yield from (self._of(sequence, layer) for layer in range(self._layers))
 
     def keyed(self, computed: Mapping[str, Collection[Context]]) -> tuple[list[Finding], int]:
         """The blocks that a key finds, and how many keys none of what was ever `computed`, by salt, has."""
@@ -51,9 +54,12 @@ class Memory:
         for salt, contexts in computed.items():
             for context in contexts:
                 if len(context) % size == 0:
-                    key = extend_hashes([], context, salt, size, len(context) // size)[-1]
-                    if (block := known.pop(key, None)) is not None:
-                        found.append(Finding(context, self._read(torch.tensor([block]))))
+                    own = extend_hashes([], context, salt, size, len(context) // size)[-1]
+                    keys = {table: key_of(own, table) for table in self._table_of}
+                    blocks = {table: known.pop(key, None) for table, key in keys.items()}
+                    for layer, table in enumerate(self._table_of):
+                        if (block := blocks[table]) is not None:
+                            found.append(self._finding(context, layer, torch.tensor([block])))
         return found, len(known)
 
     def keys_ahead(self, engine: Engine) -> list[TokenSequence]:
@@ -64,17 +70,20 @@ class Memory:
         live = (sequence for request in engine.scheduler.queues.running for sequence in request.live)
         return [each for each in live if each.held and len(chains[each.id]) * size > each.computed]
 
-    def _of(self, sequence: TokenSequence) -> Finding:
+    def _of(self, sequence: TokenSequence, layer: int) -> Finding:
         context, computed = tuple(sequence.tokens[: sequence.computed]), sequence.computed
         if isinstance(self._kv, ContiguousCache):
             start = self._kv.slabs[sequence.id].start
-            return Finding(context, self._read(slice(start, start + computed)))
-        table = self._kv.tables[sequence.id][: -(-computed // self._kv.block_size)]
-        return Finding(context, self._read(torch.tensor(table))[:computed])
+            return self._finding(context, layer, slice(start, start + computed))
+        size, tables = self._kv.block_size, self._kv._groups[self._table_of[layer]]
+        first = tables.first(sequence.id)
+        table = tables.of[sequence.id][first : -(-computed // size)]
+        found = self._finding(context, layer, torch.tensor(table))
+        return found._replace(memory=found.memory[: computed - first * size])
 
     @torch.inference_mode()
-    def _read(self, where: Tensor | slice) -> Rows:
-        parts: list[Tensor] = []
-        for layer in range(self._layers):  # what is read is valid until the next call
-            parts += [rows.flatten(1).clone() for rows in self._storage.read(layer, where)]
-        return torch.cat(parts, dim=1).numpy()
+    def _finding(self, context: Context, layer: int, where: Tensor | slice) -> Finding:
+        parts = [rows.flatten(1) for rows in self._storage.read(layer, where)]
+        memory = torch.cat(parts, dim=1).numpy()
+        width = memory.shape[1]
+        return Finding(context, memory, slice(layer * width, (layer + 1) * width))

@@ -23,7 +23,7 @@ from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.compute import ComputeContext
-from turnout.core.interfaces.kv import KVBackend, Span
+from turnout.core.interfaces.kv import KVBackend, KVCache, Span
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta, KVSnapshot
@@ -78,14 +78,13 @@ class _Run:
         self.asks = {ask.spec.id: ask for ask in case.asks}
         self.heard = {name: _Heard() for name in self.asks}
         self.eviction = case.make_eviction()
-        backend = self.backend = _backend(case)
+        spec = tiny_spec(windowed=case.windowed)
+        backend = self.backend = _backend(case).for_model(spec)
         self.kv = backend.cache(case.pool, self.eviction)
-        attention = backend.attention(
-            tiny_spec(), self.kv, ComputeContext(torch.device("cpu"), torch.float64)
-        )
+        attention = backend.attention(spec, self.kv, ComputeContext(torch.device("cpu"), torch.float64))
         assert isinstance(attention, GroupedAttention)
-        self.pool, self.host = attention.storage.tensors, _host_memory(attention, case)
-        self.memory = Memory(self.kv, attention, tiny_spec().layers)
+        self.pool, self.host = attention.storage.tensors, _host_memory(attention, self.kv, case)
+        self.memory = Memory(self.kv, attention, spec.layers)
         self.found: list[Finding] = []
         fault.break_host_half(self.kv)
         self._watch_reserve()
@@ -208,12 +207,13 @@ class _Run:
         states = dict.fromkeys(("free", "cached", "held", "shared"), 0)
         for state, units in now.states:
             states[state] += units * now.unit
+        parts = max(1, len(now.groups))
         right = (
-            now.capacity == self.kv.capacity == now.free + now.held
-            and now.free == self.kv.free == states["free"] + states["cached"]
-            and now.held == states["held"] + states["shared"]
-            and now.shared == states["shared"]
-            and now.cached == states["cached"]
+            now.capacity == self.kv.capacity == now.free + now.held == sum(states.values()) // parts
+            and now.free == self.kv.free == (states["free"] + states["cached"]) // parts
+            and now.shared == states["shared"] // parts
+            and now.cached == states["cached"] // parts
+            and sum(group.held for group in now.groups) in (0, states["held"] + states["shared"])
             and now.computed <= now.held
             and now.swapped <= now.swap <= self.case.pool.swap
             and now.hits <= now.lookups
@@ -226,8 +226,10 @@ class _Run:
         tables = getattr(self.kv, "tables", None) or getattr(self.kv, "slabs", None)
         if now.free < now.capacity or now.held or now.swapped or tables or self.kv.drain():
             self.tally.complain("accounting", f"memory was not given back: {now}")
-        # Pinned blocks are none of an eviction policy's business.
-        told = (now.cached - now.pinned) // now.unit
+        # Blocks that are pinned, or that windows have passed, are none of an eviction policy's business.
+        cached = sum(units for state, units in now.states if state == "cached")
+        blocks = getattr(self.kv, "_blocks", None)
+        told = cached - len(blocks._evictable._pinned) - blocks.passed if blocks else 0
         if isinstance(self.eviction, AnyEviction) and len(self.eviction.blocks) != told:
             self.tally.complain("accounting", f"{self.eviction.blocks} are to be evicted, not: {now}")
 
@@ -280,9 +282,9 @@ class _Run:
             self.tally.complain("keys", f"{unknown} keys find blocks, of tokens that were not computed")
         found = self.found + keyed
         rights = self.reference.memory(finding.context for finding in found)
-        for (context, memory), right in zip(found, rights, strict=True):
+        for (context, memory, columns), right in zip(found, rights, strict=True):
             self.tally.positions += len(memory)
-            worst = np.abs(memory - right[len(right) - len(memory) :]).max()
+            worst = np.abs(memory - right[len(right) - len(memory) :, columns]).max(initial=0.0)
             if not worst < TOLERANCE:
                 self.tally.complain("memory", f"off by {worst:.2g} in the last {len(memory)} of {context}")
 
@@ -298,10 +300,11 @@ def _backend(case: Case) -> KVBackend:
     return Paged(case.block_size, case.prefix_caching, case.stored)
 
 
-def _host_memory(attention: GroupedAttention, case: Case) -> Sequence[Tensor]:
+def _host_memory(attention: GroupedAttention, kv: KVCache, case: Case) -> Sequence[Tensor]:
     """Where it swaps; moving in stages, as on a GPU, if the case says so."""
     if case.staged:
-        attention._copier = StagedCopier(attention.storage.tensors, case.pool.swap)
+        swap = getattr(kv, "swap_slots", case.pool.swap)
+        attention._copier = StagedCopier(attention.storage.tensors, swap)
         attention._copier._limit = case.staged
         return attention._copier._host
     assert isinstance(attention._copier, SliceCopier)
