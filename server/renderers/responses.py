@@ -51,6 +51,8 @@ class ResponseBody(msgspec.Struct):
     user: str | None
     metadata: dict[str, str]
     background: bool | UnsetType = UNSET
+    warnings: list[dict[str, str]] | UnsetType = UNSET
+    """What of the request was left out, and why."""
 
 
 Keeper = Callable[[ResponseBody], Awaitable[bool]]
