@@ -9,7 +9,7 @@ import pytest
 from turnout.core.registry.registry import Registry
 from turnout.testing import QuantizerSuite
 
-READERS = {"awq", "compressed-tensors", "gguf", "gptq"}
+READERS = {"awq", "compressed-tensors", "gguf", "gptq", "mxfp4"}
 """Of checkpoints that were quantized beforehand: they convert nothing."""
 ERRORS = {"int4wo": 0.12, "bnb-nf4": 0.12, "bnb-fp4": 0.18}
 """Of outputs, where it is more than the suite's 0.05."""
