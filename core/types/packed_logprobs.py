@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from operator import eq
 from typing import overload
 
 from turnout.core.types.logprobs import TokenLogprobs
@@ -57,6 +58,14 @@ class PackedLogprobs(Sequence[TokenLogprobs]):
 
     def __iter__(self) -> Iterator[TokenLogprobs]:
         return map(self._item, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether a sequence has the same items."""
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
 
     def _item(self, at: int) -> TokenLogprobs:
         part = slice(self._ends[at - 1] if at else 0, self._ends[at])

@@ -59,17 +59,13 @@ def test_requests_sent_ahead_are_bounded(tiny: TinyServer) -> None:
 
 
 def test_a_few_requests_sent_ahead_are_answered_in_order(tiny: TinyServer) -> None:
-    paths = [b"/version", b"/v1/models", b"/health", b"/version"]
-    ahead = b"".join(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n" for path in paths[:3])
+    paths = [b"/version", b"/v1/models", b"/health"]
+    ahead = b"".join(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n" for path in paths)
     last = b"GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = tiny.send(ahead + last)
-    contents = [part.split(b"\r\n\r\n")[1] for part in answer.split(b"HTTP/1.1 200 OK")[1:]]
-    assert [content[:10] for content in contents] == [
-        b'{"version"',
-        b'{"object":',
-        b'{"status":',
-        b'{"version"',
-    ]
+    bodies = [part.partition(b"\r\n\r\n")[2] for part in answer.split(b"HTTP/1.1 200 OK")[1:]]
+    for body, name in zip(bodies, ["version", "data", "status", "version"], strict=True):
+        assert name in json.loads(body)
 
 
 def test_a_trailer_is_no_header(tiny: TinyServer) -> None:

@@ -16,10 +16,13 @@ import pytest
 from tiny_server import TinyServer, serving
 
 from turnout.core import limits
-from turnout.server.storage.response_store import Bounds, ResponseStore, StoredResponse
+from turnout.server.storage.response_store import Bounds, ChainTooLong, ResponseStore, StoredResponse
 
 MIB = 2**20
 RESPONSES = 10_000
+MEGABYTE = "x" * MIB
+SAID = {"type": "message", "role": "user", "content": "x"}
+TOOL = {"type": "function", "name": "f", "description": MEGABYTE, "parameters": {}}
 SECONDS = 5.0
 """In which others are answered beside any attack; most take milliseconds."""
 
@@ -101,16 +104,48 @@ def test_ten_thousand_responses_stay_within_their_bytes(tmp_path: Path) -> None:
         assert asyncio.run(store.get("0", "mallory")) is None
 
 
-def test_a_conversation_in_a_circle_or_without_an_end_is_refused(server: TinyServer, folder: Path) -> None:
-    long = {"input": "x", "max_output_tokens": 1, "metadata": {"note": "x" * 2**20}}
-    id = server.post("/v1/responses", long).json()["id"]
-    for _ in range(10):  # 10 MiB in all, more than a body may have
-        response = server.post("/v1/responses", long | {"previous_response_id": id})
+WAYS_TO_GROW = {
+    "a prompt": ({"input": "x" * 400}, "prompt"),
+    "tools": ({"tools": [TOOL], "tool_choice": "none"}, "previous_response_id"),
+    "a format": ({"text": {"format": {"type": "text", "x": MEGABYTE}}}, "previous_response_id"),
+    "names": ({"input": [SAID | {"id": MEGABYTE}]}, "previous_response_id"),
+    "reasons": ({"input": [SAID, {"type": "reasoning", "summary": [MEGABYTE]}]}, "previous_response_id"),
+}
+"""What a request adds to its conversation, and the parameter by which a later one is refused: a prompt is
+bounded by the context, and what is no part of the prompt by --max-body-size."""
+
+
+@pytest.mark.parametrize("way", WAYS_TO_GROW)
+def test_a_conversation_without_an_end_is_refused(server: TinyServer, way: str) -> None:
+    added, parameter = WAYS_TO_GROW[way]
+    asked = {"input": "x", "max_output_tokens": 1, **added}
+    response = server.post("/v1/responses", asked)
+    for _ in range(10):  # 10 MiB in all, more than a body may have, or more tokens than the context
+        assert response.status_code == 200, response.text
+        response = server.post("/v1/responses", asked | {"previous_response_id": response.json()["id"]})
         if response.status_code != 200:
             break
-        id = response.json()["id"]
     assert response.status_code == 400
-    assert response.json()["error"]["param"] == "previous_response_id"
+    assert response.json()["error"]["param"] == parameter
+
+
+def test_metadata_cannot_make_a_conversation_large(server: TinyServer) -> None:
+    for notes in ({"note": MEGABYTE}, {str(number): "x" for number in range(17)}, {MEGABYTE: "x"}):
+        asked = {"input": "x", "max_output_tokens": 1, "metadata": notes}
+        response = server.post("/v1/responses", asked)
+        assert response.status_code == 400
+        assert response.json()["error"]["param"].startswith("metadata")
+
+
+@pytest.mark.parametrize("turns", [1, 50])
+def test_a_conversation_in_a_circle_is_refused(tmp_path: Path, turns: int) -> None:
+    """No request can make one: a damaged or foreign file could hold it."""
+    with closing(ResponseStore(tmp_path / "responses.db", Bounds(100, 20 * MIB, 30))) as store:
+        for number in range(turns):
+            before = str((number - 1) % turns)
+            asyncio.run(store.put(StoredResponse(str(number), "mallory", before, "completed", b"{}", b"[]")))
+        with pytest.raises(ChainTooLong):
+            asyncio.run(store.conversation("0", "mallory", 8 * MIB))
 
 
 @pytest.mark.parametrize("id", ["%2e%2e%2fbatches", "x" * 5000, "'; DROP TABLE responses; --", "\x00", "%00"])

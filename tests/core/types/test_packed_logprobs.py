@@ -20,6 +20,8 @@ def test_all_come_back(parts: list[list[TokenLogprobs]]) -> None:
         packed.extend(part)
     assert list(packed) == everything
     assert [packed[index] for index in range(-len(everything), len(everything))] == everything * 2
+    assert packed == everything == packed and packed == PackedLogprobs(everything)
+    assert packed != [*everything, TokenLogprobs(0, 0.0, [])] and packed != 0
     assert packed[1:4] == everything[1:4] and packed[::-2] == everything[::-2]
 
 
