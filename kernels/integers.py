@@ -33,7 +33,7 @@ SIGNATURES = {
     "turnout_bytes_unit": [],
     "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT] + [INT] * 2,
     "turnout_integer_encode": [POINTER] * 3 + [LONG] * 2 + [INT] * 2,
-    "turnout_integer_pack": [POINTER] * 2 + [LONG] * 4 + [INT],
+    "turnout_integer_pack": [POINTER] * 2 + [LONG] * 3 + [INT],
     "turnout_integer_sums": [POINTER] * 2 + [LONG] * 3 + [INT],
 }
 
@@ -55,10 +55,8 @@ class Precision(Enum):
     W4A16 = 2
 
 
-WORDS = {Precision.W8A8: torch.int32, Precision.W8A16: torch.int16, Precision.W4A16: torch.int32}
-"""The word in which codes of a column are read."""
-CODES = {Precision.W8A8: 4, Precision.W8A16: 2, Precision.W4A16: 8}
-"""The codes of a word."""
+CODES = {Precision.W8A8: 4, Precision.W8A16: 4, Precision.W4A16: 8}
+"""The codes of a word of 32 bits, in which those of a column are read."""
 SCALES = {Precision.W8A8: torch.float32, Precision.W8A16: torch.float32, Precision.W4A16: torch.bfloat16}
 
 
@@ -67,7 +65,7 @@ class IntegerWeights:
     """weight = code · scale + offset, for 4 bits (code - 8), in the order in which the kernels read them."""
 
     numbers: Tensor
-    """Codes: [panels, words, panel]."""
+    """Codes: int32 [panels, words, panel]."""
     shift: Tensor | None
     """int32 [panels, pieces, panel]: what the zero point of W8A8's activations adds to a sum, negated."""
     scale: Tensor
@@ -217,12 +215,12 @@ class IntegerKernels:
 
         codes: bytes, [outputs, as many as a row has]; missing ones up to `depth` become zeros.
         """
-        dtype, words = WORDS[precision], depth // CODES[precision]
+        words = depth // CODES[precision]
         outputs, length = codes.shape
-        room = self.room(-(-outputs // self.panel), words, self.panel, dtype=dtype)
+        room = self.room(-(-outputs // self.panel), words, self.panel, dtype=torch.int32)
         if outputs % self.panel:
             room[-1].zero_()
-        sizes = outputs, length, words, dtype.itemsize
+        sizes = outputs, length, words
         self._library.turnout_integer_pack(codes.data_ptr(), room.data_ptr(), *sizes, kernel_threads())
         return room
 
@@ -269,9 +267,7 @@ def address(tensor: Tensor | None) -> int | None:
 
 
 def _nibbles(codes: Tensor) -> Tensor:
-    """Packs uint8 [outputs, inputs] in bytes, [outputs, 4 · words]; a word's low half: even inputs."""
+    """Packs uint8 [outputs, inputs] in bytes, [outputs, 4 · words]; a word's low halves: its first four inputs."""
     codes = pad(codes, (0, -codes.shape[1] % CODES[Precision.W4A16]))
-    pairs = codes.view(len(codes), -1, 4, 2)
-    low = pairs[:, :, 0] | pairs[:, :, 1] << 4
-    high = pairs[:, :, 2] | pairs[:, :, 3] << 4
-    return torch.stack([low, high], dim=-1).flatten(1)
+    halves = codes.view(len(codes), -1, 2, 4)
+    return (halves[:, :, 0] | halves[:, :, 1] << 4).flatten(1)

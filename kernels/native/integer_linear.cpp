@@ -1,68 +1,67 @@
 // x @ weight.T (+ bias), with weights of 8 or 4 bits, and x rounded to integers, a scale for each row.
 //
 //   Fours     int8    [N / PANEL][K / 4][PANEL][4]     x: unsigned bytes, of which ZERO stands for 0
-//   Pairs     int8    [N / PANEL][K / 2][PANEL][2]     x: 16 bits; a panel: PANEL output columns side by side
-//   Nibbles   uint16  [N / PANEL][K / 8][PANEL][2]     x: 16 bits; nibble s: input 8k + 2s, or 8k + 2s + 1
+//   Pairs     int8    [N / PANEL][K / 4][PANEL][4]     x: 16 bits; a panel: PANEL output columns side by side
+//   Nibbles   uint32  [N / PANEL][K / 8][PANEL]        x: 16 bits; the low nibbles of bytes are inputs 8k to 8k + 3
 //
-// K is a multiple of 8 here, for Fours of BYTES_UNIT: what is missing is zeros. Sums of products are exact over a piece of K; pieces are
-// added up as floats, always in the same order: a row's results do not depend on how many rows there are. x and
-// what comes out are float32 or bfloat16.
+// K is a multiple of 8 here, for Fours of BYTES_UNIT: what is missing is zeros. Sums of products are exact over a piece
+// of K; pieces are added up as floats, always in the same order: a row's results do not depend on how many rows there
+// are. x and what comes out are float32 or bfloat16.
 // weight = (code - CENTER) * scale + offset, for each output and group of inputs.
 
 #include <algorithm>
 #include <memory>
-#include <vector>
 
-#include "integers.h"
+#include "integer_input.h"
+#include "integer_target.h"
 #include "linears.h"
 #include "team.h"
-#include "tile.h"
-#include "tile_bytes.h"
 
 namespace {
 
 constexpr int64_t PANELS_AT_ONCE = 4;  // that a thread takes at least
-
-// Inputs whose sums are exact: 256 * 127 * 32767 < 2^31, of bytes 65536 * 127 * 255. As integers.py has them.
-constexpr int64_t PIECE = 256, PIECE_OF_BYTES = 65536;
 constexpr int64_t BAND = 16;    // tiles of x that stay in the second-level cache, of a piece
 constexpr int64_t WIDENED = 3;  // tiles, from which on it pays to widen codes once for all of them
 
-constexpr int ZERO = 1 << (UNSIGNED_BITS - 1);
-
 // STEP: inputs that are read at once; IN_WORD: numbers in a word of x; SHARE: codes in an element.
+// read: of WIDTH columns; columns: of that the weights for word s.
 struct Fours {
     static constexpr int64_t STEP = 4, IN_WORD = 4, SHARE = 1;
     static constexpr float CENTER = 0;
     using Scale = float;
     int8_t code;
+
+    static Bytes read(const Fours* at) { return load_as<Bytes>(at); }
+    static Bytes columns(Bytes read, int) { return read; }
 };
 struct Pairs {
-    static constexpr int64_t STEP = 2, IN_WORD = 2, SHARE = 1;
+    static constexpr int64_t STEP = 4, IN_WORD = 2, SHARE = 1;
     static constexpr float CENTER = 0;
     using Scale = float;
     int8_t code;
+
+    static Shorts read(const Pairs* at) { return load_as<Shorts>(at); }
+    static Shorts columns(Shorts read, int s) { return (s ? read : read << 8) >> 8; }
 };
 struct Wide {  // pairs, widened
     static constexpr int64_t STEP = 2, IN_WORD = 2, SHARE = 1;
     int16_t code;
+
+    static Shorts read(const Wide* at) { return load_as<Shorts>(at); }
+    static Shorts columns(Shorts read, int) { return read; }
 };
 struct Nibbles {
-    static constexpr int64_t STEP = 8, IN_WORD = 2, SHARE = 4;
+    static constexpr int64_t STEP = 8, IN_WORD = 2, SHARE = 8;
     static constexpr float CENTER = 8;  // so that offsets are small, and lose little as bfloat16
     using Scale = BFloat16;
-    uint16_t codes;
+    uint32_t codes;
+
+    static Codes read(const Nibbles* at) { return load_as<Codes>(at); }
+    static Shorts columns(Codes read, int s) {
+        constexpr int PLACES[] = {0, 2, 1, 3};
+        return (Shorts)((read >> (4 * PLACES[s])) & 15);
+    }
 };
-
-// What a step reads of WIDTH columns, and of that the weights for word s.
-inline Bytes read(const Fours* at) { return load_as<Bytes>(at); }
-inline Shorts read(const Pairs* at) { return __builtin_convertvector(load_as<HalfBytes>(at), Shorts); }
-inline Shorts read(const Wide* at) { return load_as<Shorts>(at); }
-inline Codes read(const Nibbles* at) { return load_as<Codes>(at); }
-
-inline Bytes columns_of(Bytes read, int) { return read; }
-inline Shorts columns_of(Shorts read, int) { return read; }
-inline Shorts columns_of(Codes read, int s) { return (Shorts)((read >> (4 * s)) & 15); }
 
 // sums[G][R] of x[words][R] and each of G panels, which lie `apart`; left: what a panel has until its end.
 template <int R, int G, typename W>
@@ -78,14 +77,14 @@ inline void tile(const int32_t* x, const W* panels, int64_t apart, int64_t depth
         for (int g = 0; g < G; g++) {
             const W* at = panels + g * apart;
             if constexpr (R <= 4) __builtin_prefetch(at + soon);
-            decltype(read(at)) codes[VECTORS];
+            decltype(W::read(at)) codes[VECTORS];
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) codes[v] = read(at + v * ELEMENTS / VECTORS);
+            for (int v = 0; v < VECTORS; v++) codes[v] = W::read(at + v * ELEMENTS / VECTORS);
 #pragma GCC unroll 4
             for (int s = 0; s < WORDS; s++) {
-                decltype(columns_of(codes[0], s)) columns[VECTORS];
+                decltype(W::columns(codes[0], s)) columns[VECTORS];
 #pragma GCC unroll 4
-                for (int v = 0; v < VECTORS; v++) columns[v] = columns_of(codes[v], s);
+                for (int v = 0; v < VECTORS; v++) columns[v] = W::columns(codes[v], s);
 #pragma GCC unroll 16
                 for (int r = 0; r < R; r++) {
                     const Ints word = splat(x[s * R + r]);
@@ -98,89 +97,6 @@ inline void tile(const int32_t* x, const W* panels, int64_t apart, int64_t depth
     }
     std::memcpy(&out, &sums, sizeof sums);
 }
-
-// What a piece's sums become: where they go, and what they are multiplied with.
-template <typename S>
-struct Target {
-    float* data;       // [rows][columns]: of pieces before the last
-    BFloat16* halves;  // and where the last one's go, in bfloat16; null: to `data`, too
-    int64_t stride;
-    int64_t columns;       // that there are, from the panel's first on
-    const int32_t* shift;  // of a panel's columns: what is to be added to sums, or null
-    const S* scale;        // of a panel's columns
-    const S* offset;       // of a panel's columns, or null
-    int64_t shift_apart, scale_apart;  // from one panel to the next
-    const float* bias;     // of columns, or null
-    const float* unit;     // of rows: what 1 stands for
-    const float* totals;   // of rows, `apart` from one another: the sum of the piece's x
-    int64_t apart;
-    float center;
-    bool first, last;  // of the pieces
-
-    Target column(int64_t count) const {
-        Target next = *this;
-        const int64_t panels = count / PANEL;
-        next.data += count, next.halves += halves ? count : 0;
-        next.columns -= count, next.scale += panels * scale_apart;
-        if (shift) next.shift += panels * shift_apart;
-        if (offset) next.offset += panels * scale_apart;
-        if (bias) next.bias += count;
-        return next;
-    }
-
-    Target row(int64_t count) const {
-        Target next = *this;
-        next.data += count * stride, next.halves += halves ? count * stride : 0;
-        next.unit += count, next.totals += count * apart;
-        return next;
-    }
-};
-
-inline void narrow_row(const float* from, BFloat16* to, int64_t count) {
-    if (count == PANEL)
-        for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, load(from + v * WIDTH));
-    else
-        for (int64_t i = 0; i < count; i++) narrow(from[i], to + i);
-}
-
-template <typename S>
-inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
-    float* line = out.data + row * out.stride;
-    const bool whole = out.columns >= PANEL;
-    float part[PANEL] = {};
-    if (!whole) std::copy(line, line + out.columns, part);
-    float* to = whole ? line : part;
-    for (int v = 0; v < VECTORS; v++) {
-        const Ints sum = out.shift ? sums[v] + load_as<Ints>(out.shift + v * WIDTH) : sums[v];
-        const Floats scale = load(out.scale + v * WIDTH);
-        Floats value = __builtin_convertvector(sum, Floats) * scale;
-        if (out.offset) {
-            const Floats offset = load(out.offset + v * WIDTH) - out.center * scale;
-            value += out.totals[row * out.apart] * offset;
-        }
-        if (!out.first) value += load(to + v * WIDTH);
-        if (out.last) {
-            value *= splat(out.unit[row]);
-            if (out.bias) value += load(out.bias + v * WIDTH);
-        }
-        store(to + v * WIDTH, value);
-    }
-    const int64_t columns = std::min(PANEL, out.columns);
-    if (out.last && out.halves)
-        narrow_row(to, out.halves + row * out.stride, columns);
-    else if (!whole)
-        std::copy(part, part + columns, line);
-}
-
-#if defined(TILES)
-void put_rows(const int32_t* sums, int64_t rows, const Target<float>& out) {
-    for (int64_t row = 0; row < rows; row++) {
-        Ints columns[VECTORS];
-        std::memcpy(columns, sums + row * PANEL, sizeof columns);
-        put(out, row, columns);
-    }
-}
-#endif
 
 // Panels that lie `apart`, and the inputs of a piece of them.
 template <typename W>
@@ -202,7 +118,7 @@ inline void tile_rows(const int32_t* x, const Block<W>& block, int64_t panel, co
 // Panels to go through at once. Each word of x for a step has a register, which nibbles have four of.
 template <typename W, int R>
 constexpr int at_once() {
-    return W::STEP / W::IN_WORD > 1 ? std::min(TOGETHER<R>, 2) : TOGETHER<R>;
+    return W::STEP / W::IN_WORD > 2 ? std::min(TOGETHER<R>, 2) : TOGETHER<R>;
 }
 
 template <int R, typename W, typename S>
@@ -223,15 +139,6 @@ void some_rows(int64_t rows, const int32_t* x, const Block<W>& block, const Targ
     }
 }
 
-// Rows of x that are multiplied together: words [words][rows], or of bytes by tiles [TILE_ROWS][words].
-struct Tile {
-    int64_t first, rows;
-    int32_t* words;
-    int64_t row_apart, word_apart;  // from a word to that of the next row, and to the next of the row
-};
-
-using Tiles = const Tile*;
-
 // k: where in x the piece begins.
 template <typename W, typename S>
 void all_tiles(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Target<S>& out) {
@@ -246,11 +153,60 @@ const Wide* widened(const Block<W>& block, Wide* wide) {
     for (int64_t k = 0; k < block.depth; k += W::STEP, from += W::STEP * PANEL / W::SHARE)
         for (int s = 0; s < W::STEP / 2; s++)
             for (int v = 0; v < VECTORS; v++) {
-                const Shorts columns = columns_of(read(from + v * W::STEP * WIDTH / W::SHARE), s);
+                const Shorts columns = W::columns(W::read(from + v * W::STEP * WIDTH / W::SHARE), s);
                 std::memcpy(wide + (k + 2 * s) * PANEL + v * 2 * WIDTH, &columns, sizeof columns);
             }
     return wide;
 }
+
+#if defined(TILES)
+
+// The codes of one panel of a piece, as bytes [depth / 4][PANEL][4], with zeros up to a multiple of BYTES_UNIT.
+const int8_t* bytes_of(const Block<Pairs>& block, int8_t* room) {
+    if (block.depth % BYTES_UNIT == 0) return &block.data->code;
+    std::copy_n(&block.data->code, block.depth * PANEL, room);
+    return room;
+}
+
+const int8_t* bytes_of(const Block<Nibbles>& block, int8_t* room) {
+    for (int64_t i = 0; i < block.depth / 8 * PANEL; i += WIDTH) {
+        const Words words = load_as<Words>(block.data + i);
+        const Words four[] = {words & 0x0f0f0f0fu, (words >> 4) & 0x0f0f0f0fu};
+        int8_t* const to = room + i / PANEL * 8 * PANEL + i % PANEL * 4;
+        for (int half = 0; half < 2; half++) std::memcpy(to + half * 4 * PANEL, &four[half], sizeof four[half]);
+    }
+    return room;
+}
+
+template <Of X, typename S>
+void put_rows(const int32_t* sums, int64_t rows, const Target<S>& out) {
+    for (int64_t row = 0; row < rows; row++) {
+        Ints columns[VECTORS];
+        std::memcpy(columns, sums + row * PANEL, sizeof columns);
+        if constexpr (X == Of::PARTS)
+            for (int v = 0; v < VECTORS; v++)
+                columns[v] += load_as<Ints>(sums + (TILE_ROWS + row) * PANEL + v * WIDTH) * 256;
+        put(out, row, columns);
+    }
+}
+
+template <typename W, typename S>
+void pass_parts(Tiles tiles, int64_t count, int64_t k, int64_t stride, const Block<W>& block, const Target<S>& out) {
+    alignas(64) int8_t room[PIECE * PANEL];
+    alignas(64) int32_t sums[2 * TILE_ROWS * PANEL];
+    const int64_t depth = (block.depth + BYTES_UNIT - 1) / BYTES_UNIT * BYTES_UNIT;
+    std::fill(room + block.depth * PANEL, room + depth * PANEL, 0);
+    for (int64_t panel = 0; panel < block.count; panel++) {
+        const int8_t* const codes = bytes_of(Block<W>{block.data + panel * block.apart, 1, 0, block.depth, 0}, room);
+        const Target<S> columns = out.column(panel * PANEL);
+        for (Tiles x = tiles; x < tiles + count; x++) {
+            multiply_bytes<Of::PARTS>((const uint8_t*)x->words + k, stride, codes, depth, sums);
+            put_rows<Of::PARTS>(sums, x->rows, columns.row(x->first));
+        }
+    }
+}
+
+#endif
 
 template <typename W, typename S>
 void pass(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Target<S>& out) {
@@ -268,32 +224,9 @@ void pass(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Ta
     }
 }
 
-struct Layer {
-    const void* packed;
-    // A panel's lie together, as its codes do: what is read in order is there when it is wanted.
-    const int32_t* shift;        // [panels][pieces][PANEL]
-    const void *scale, *offset;  // [panels][groups][PANEL]
-    const float* bias;           // [panels * PANEL]
-    int64_t depth, outputs, group;
-    int in_word;
-
-    int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
-    int64_t piece() const { return std::min(in_word == 4 ? PIECE_OF_BYTES : PIECE, group); }
-    int64_t pieces() const { return (depth + piece() - 1) / piece(); }
-    int64_t groups() const { return (depth + group - 1) / group; }
-};
-
 struct Output {
     float* sums;
     BFloat16* halves;  // null: `sums` are it
-};
-
-// x as integers.
-struct Input {
-    std::unique_ptr<int32_t[]> words;  // by tiles
-    std::unique_ptr<float[]> unit;     // [rows]
-    std::unique_ptr<float[]> totals;   // [rows][pieces]
-    std::vector<Tile> tiles;
 };
 
 // Where the sums of a piece go, from a panel on.
@@ -331,7 +264,13 @@ void multiply_piece(const Layer& layer, const Input& x, const Output& out, int64
     const W* data = (const W*)layer.packed + panel * apart + k * PANEL / W::SHARE;
     const Block<W> block = {data, panels, apart, std::min(layer.piece(), layer.depth - k),
                             apart - k * PANEL / W::SHARE};
-    pass(x.tiles.data() + tile, tiles, k, block, target_of<W>(layer, x, out, piece, panel));
+    const auto target = target_of<W>(layer, x, out, piece, panel);
+#if defined(TILES)
+    if constexpr (W::IN_WORD == 2)
+        if (x.order == Order::PARTS)
+            return pass_parts(x.tiles.data() + tile, tiles, k, layer.depth, block, target);
+#endif
+    pass(x.tiles.data() + tile, tiles, k, block, target);
 }
 
 // Few rows go through panels from end to end, as they lie in memory. Of many, all pass a piece of a panel, which
@@ -356,8 +295,7 @@ void multiply_panels(const Layer& layer, const Input& x, const Output& out, int6
 // By tiles, of which sums are as exact: two of x at once with both of a panel.
 template <>
 void multiply_panels<Fours>(const Layer& layer, const Input& x, const Output& out, int64_t first, int64_t last) {
-    const WholeTiles registers;
-    int32_t sums[2 * TILE_ROWS * PANEL];
+    alignas(64) int32_t sums[2 * TILE_ROWS * PANEL];
     const int64_t tiles = x.tiles.size();
     for (int64_t panel = first; panel < last; panel++)
         for (int64_t piece = 0; piece < layer.pieces(); piece++) {
@@ -368,11 +306,11 @@ void multiply_panels<Fours>(const Layer& layer, const Input& x, const Output& ou
                 const uint8_t* const bytes = (const uint8_t*)x.tiles[tile].words + k;
                 const int64_t both = std::min<int64_t>(2, tiles - tile);
                 if (both == 2)
-                    multiply_bytes<2>(bytes, layer.depth, codes, depth, sums);
+                    multiply_bytes<Of::TWO>(bytes, layer.depth, codes, depth, sums);
                 else
-                    multiply_bytes<1>(bytes, layer.depth, codes, depth, sums);
-                for (int64_t t = 0; t < both; t++)
-                    put_rows(sums + t * TILE_ROWS * PANEL, x.tiles[tile + t].rows, target.row(x.tiles[tile + t].first));
+                    multiply_bytes<Of::ONE>(bytes, layer.depth, codes, depth, sums);
+                for (Tiles t = &x.tiles[tile]; t < &x.tiles[tile] + both; t++)
+                    put_rows<Of::ONE>(sums + (t - &x.tiles[tile]) * TILE_ROWS * PANEL, t->rows, target.row(t->first));
             }
         }
 }
@@ -381,82 +319,10 @@ void multiply_panels<Fours>(const Layer& layer, const Input& x, const Output& ou
 template <typename W>
 void multiply(const Layer& layer, const Input& x, const Output& out, int64_t begin, int64_t end, int threads) {
     turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+#if defined(TILES)
+        const WholeTiles registers;
+#endif
         multiply_panels<W>(layer, x, out, begin + first, begin + last);
-    });
-}
-
-// T: what a word has of; `zero` is added to each. The words of a row lie `apart`.
-template <typename T, typename X>
-void round_row(const X* x, int64_t size, float factor, T zero, int32_t* words, int64_t apart, int64_t depth) {
-    constexpr int64_t IN = sizeof(int32_t) / sizeof(T);
-    typedef T Kept __attribute__((vector_size(WIDTH * sizeof(T))));
-    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-    int64_t i = 0;
-    for (; i + WIDTH <= size; i += WIDTH) {
-        const Floats whole = (load(x + i) * factor + magic) - magic;
-        const Kept kept = __builtin_convertvector(__builtin_convertvector(whole, Ints), Kept) + zero;
-        int32_t made[WIDTH / IN];
-        std::memcpy(made, &kept, sizeof kept);
-        for (int w = 0; w < WIDTH / IN; w++) words[(i / IN + w) * apart] = made[w];
-    }
-    T last[WIDTH] = {};
-    for (int64_t k = i; k < depth; k += IN) {
-        for (int64_t j = 0; j < IN; j++)
-            last[j] = (T)(k + j < size ? (int)((widen(x[k + j]) * factor + magic) - magic) + zero : zero);
-        std::memcpy(words + k / IN * apart, last, sizeof(int32_t));
-    }
-}
-
-inline float total(const int32_t* words, int64_t apart, int64_t begin, int64_t end) {
-    int32_t sum = 0;
-    for (int64_t k = begin; k < end; k += 2) sum += (int16_t)words[k / 2 * apart] + (words[k / 2 * apart] >> 16);
-    return (float)sum;
-}
-
-template <typename X>
-inline void round_tile(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer,
-                       const Input& to, const Tile& tile) {
-    for (int64_t r = 0; r < tile.rows; r++) {
-        const int64_t row = tile.first + r;
-        const X* from = x + row * stride;
-        int32_t* words = tile.words + r * tile.row_apart;
-        const float most = largest(from, size), factor = most == most ? levels / most : 0.0f;
-        to.unit[row] = most / levels;
-        if (layer.in_word == 4)
-            round_row<uint8_t>(from, size, factor, ZERO, words, tile.word_apart, layer.depth);
-        else
-            round_row<int16_t>(from, size, factor, 0, words, tile.word_apart, layer.depth);
-        for (int64_t piece = 0; layer.offset && piece < layer.pieces(); piece++) {
-            const int64_t begin = piece * layer.piece(), end = std::min(layer.depth, begin + layer.piece());
-            to.totals[row * layer.pieces() + piece] = total(words, tile.word_apart, begin, end);
-        }
-    }
-}
-
-Input room_for(const Layer& layer, int64_t rows) {
-    const int64_t words = layer.depth / layer.in_word;
-    const bool by_tiles = TILE_ROWS > 0 && layer.in_word == 4;
-    const int64_t padded = by_tiles ? (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS : rows;
-    Input input = {std::unique_ptr<int32_t[]>(new int32_t[padded * words]),
-                   std::unique_ptr<float[]>(new float[rows]),
-                   std::unique_ptr<float[]>(new float[rows * layer.pieces()]),
-                   {}};
-    for (int64_t row = 0, now; row < rows; row += now) {
-        int32_t* const place = input.words.get() + row * words;
-        now = by_tiles ? std::min(TILE_ROWS, rows - row) : next_rows(rows - row);
-        input.tiles.push_back(by_tiles ? Tile{row, now, place, words, 1} : Tile{row, now, place, 1, now});
-    }
-    std::fill(input.words.get() + rows * words, input.words.get() + padded * words, 0);
-    return input;
-}
-
-template <typename X>
-void round_rows(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer, const Input& to,
-                int threads) {
-    const int64_t tiles = to.tiles.size();
-    turnout::share_out(threads, tiles, 1, [&](int64_t first, int64_t last) {
-        for (int64_t tile = first; tile < last; tile++)
-            round_tile(x, stride, size, levels, layer, to, to.tiles[tile]);
     });
 }
 

@@ -58,14 +58,10 @@ void turnout_integer_encode(const void* weight, int8_t* codes, float* scale, int
         encode((const float*)weight, outputs, inputs, codes, scale, threads);
 }
 
-// panels: [panels][words][PANEL] of words of two or four bytes, of which those behind the last row are left alone;
+// panels: [panels][words][PANEL] of words of four bytes, of which those behind the last row are left alone;
 // rows: [count], of `bytes` each.
-void turnout_integer_pack(const uint8_t* rows, void* panels, int64_t count, int64_t bytes, int64_t words, int64_t word,
-                          int threads) {
-    if (word == 2)
-        put_rows(rows, bytes, count, 0, words, (uint16_t*)panels, threads);
-    else
-        put_rows(rows, bytes, count, 0, words, (uint32_t*)panels, threads);
+void turnout_integer_pack(const uint8_t* rows, void* panels, int64_t count, int64_t bytes, int64_t words, int threads) {
+    put_rows(rows, bytes, count, 0, words, (uint32_t*)panels, threads);
 }
 
 // sums: int32 [pieces][outputs], of `piece` codes each; codes: int8 [outputs][inputs].

@@ -12,7 +12,6 @@
 
 typedef int16_t Shorts __attribute__((vector_size(WIDTH * 4)));
 typedef uint16_t Codes __attribute__((vector_size(WIDTH * 4)));
-typedef int8_t HalfBytes __attribute__((vector_size(WIDTH * 2)));
 typedef int8_t Bytes __attribute__((vector_size(WIDTH * 4)));
 
 // The only instructions by name: compilers do not find them by themselves.

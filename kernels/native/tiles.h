@@ -32,6 +32,7 @@ class WholeTiles {
 #define TILE_STORE(t, to, stride) _tile_stored(t, to, stride)
 #define TILE_ADD_PAIRS(c, a, b) _tile_dpbf16ps(c, a, b)
 #define TILE_ADD_BYTES(c, a, b) _tile_dpbusd(c, a, b)
+#define TILE_ADD_SIGNED(c, a, b) _tile_dpbssd(c, a, b)
 
 #elif defined(TILES)
 
@@ -51,7 +52,8 @@ class WholeTiles {
 #define TILE_LOAD(t, from, stride) load_emulated(t, from, stride)
 #define TILE_STORE(t, to, stride) store_emulated(t, to, stride)
 #define TILE_ADD_PAIRS(c, a, b) add_emulated_pairs(c, a, b)
-#define TILE_ADD_BYTES(c, a, b) add_emulated_bytes(c, a, b)
+#define TILE_ADD_BYTES(c, a, b) add_emulated_bytes<uint8_t>(c, a, b)
+#define TILE_ADD_SIGNED(c, a, b) add_emulated_bytes<int8_t>(c, a, b)
 
 // Rows lie `stride` bytes apart.
 inline void load_emulated(int tile, const void* from, int64_t stride) {
@@ -80,14 +82,15 @@ inline void add_emulated_pairs(int c, int a, int b) {
     }
 }
 
-// Tile c: int32 [16][16] += tile a: unsigned bytes [16][64] · tile b: signed bytes [16][16][4].
+// Tile c: int32 [16][16] += tile a: bytes [16][64], signed or not · tile b: signed bytes [16][16][4].
+template <typename X>
 inline void add_emulated_bytes(int c, int a, int b) {
     int32_t sums[16];
     for (int row = 0; row < 16; row++) {
         std::memcpy(sums, emulated_tiles[c].bytes[row], 64);
         for (int k = 0; k < 64; k++)
             for (int column = 0; column < 16; column++)
-                sums[column] += (int)emulated_tiles[a].bytes[row][k] *
+                sums[column] += (int)(X)emulated_tiles[a].bytes[row][k] *
                                 (int8_t)emulated_tiles[b].bytes[k / 4][4 * column + k % 4];
         std::memcpy(emulated_tiles[c].bytes[row], sums, 64);
     }

@@ -1,0 +1,168 @@
+// A layer of integers, and its x as integers: whole numbers, and what 1 stands for in each row.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "integers.h"
+#include "team.h"
+#include "tile.h"
+#include "tile_bytes.h"
+
+// Inputs whose sums are exact: 256 * 127 * 32767 < 2^31, of bytes 65536 * 127 * 255. As integers.py has them.
+constexpr int64_t PIECE = 256, PIECE_OF_BYTES = 65536;
+
+constexpr int ZERO = 1 << (UNSIGNED_BITS - 1);
+
+struct Layer {
+    const void* packed;
+    // A panel's lie together, as its codes do: what is read in order is there when it is wanted.
+    const int32_t* shift;        // [panels][pieces][PANEL]
+    const void *scale, *offset;  // [panels][groups][PANEL]
+    const float* bias;           // [panels * PANEL]
+    int64_t depth, outputs, group;
+    int in_word;  // numbers of x in a word: 4 of 8 bits, or 2 of 16
+
+    int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
+    int64_t piece() const { return std::min(in_word == 4 ? PIECE_OF_BYTES : PIECE, group); }
+    int64_t pieces() const { return (depth + piece() - 1) / piece(); }
+    int64_t groups() const { return (depth + group - 1) / group; }
+};
+
+// How x lies, by tiles of rows:
+//
+//   WORDS   [words][rows]: for vectors. Of 16 bits, four numbers are the words (0, 2) and (1, 3)
+//   BYTES   [TILE_ROWS][depth]
+//   PARTS   [2][TILE_ROWS][depth]: the low and the high bytes of 16 bits
+enum class Order { WORDS, BYTES, PARTS };
+
+// Rows of 16 bits from which on tiles are expected to take less time than vectors: as long as for 16 rows.
+constexpr int64_t WORTH_TILES = 8;
+
+// Sums of 16 bits are exact, and the same by vectors as by tiles: the number of rows may decide.
+inline Order order_of(const Layer& layer, int64_t rows) {
+    if (!HAS_TILES) return Order::WORDS;
+    if (layer.in_word == 4) return Order::BYTES;
+    return rows >= WORTH_TILES ? Order::PARTS : Order::WORDS;
+}
+
+// Rows of x that are multiplied together.
+struct Tile {
+    int64_t first, rows;
+    int32_t* words;
+};
+
+using Tiles = const Tile*;
+
+// x as integers.
+struct Input {
+    Order order;
+    std::unique_ptr<int32_t[]> words;  // by tiles
+    std::unique_ptr<float[]> unit;     // [rows]
+    std::unique_ptr<float[]> totals;   // [rows][pieces]
+    std::vector<Tile> tiles;
+};
+
+// T: what a word has of; `zero` is added to each. The words of a row lie `apart`.
+template <typename T, typename X>
+void round_row(const X* x, int64_t size, float factor, T zero, int32_t* words, int64_t apart, int64_t depth) {
+    constexpr int64_t IN = sizeof(int32_t) / sizeof(T);
+    typedef T Kept __attribute__((vector_size(WIDTH * sizeof(T))));
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    int64_t i = 0;
+    for (; i + WIDTH <= size; i += WIDTH) {
+        const Floats whole = (load(x + i) * factor + magic) - magic;
+        const Kept kept = __builtin_convertvector(__builtin_convertvector(whole, Ints), Kept) + zero;
+        int32_t made[WIDTH / IN];
+        std::memcpy(made, &kept, sizeof kept);
+        for (int w = 0; w < WIDTH / IN; w++) words[(i / IN + w) * apart] = made[w];
+    }
+    T last[WIDTH] = {};
+    for (int64_t k = i; k < depth; k += IN) {
+        for (int64_t j = 0; j < IN; j++)
+            last[j] = (T)(k + j < size ? (int)((widen(x[k + j]) * factor + magic) - magic) + zero : zero);
+        std::memcpy(words + k / IN * apart, last, sizeof(int32_t));
+    }
+}
+
+inline float total(const int16_t* numbers, int64_t begin, int64_t end) {
+    int32_t sum = 0;
+    for (int64_t k = begin; k < end; k++) sum += numbers[k];
+    return (float)sum;
+}
+
+inline void put_words(const int16_t* numbers, int64_t depth, int32_t* words, int64_t apart) {
+    for (int64_t k = 0; k < depth; k += 4, words += 2 * apart) {
+        const uint32_t first = load_as<uint32_t>(numbers + k), second = load_as<uint32_t>(numbers + k + 2);
+        words[0] = (int32_t)((first & 0xffff) | second << 16);
+        words[apart] = (int32_t)(first >> 16 | (second & 0xffff0000u));
+    }
+}
+
+inline void put_parts(const int16_t* numbers, int64_t depth, uint8_t* low, uint8_t* high) {
+    for (int64_t k = 0; k < depth; k++) low[k] = (uint8_t)numbers[k], high[k] = (uint8_t)(numbers[k] >> 8);
+}
+
+// A row of a tile, as 16 bits; numbers: room for the row.
+template <typename X>
+inline void round_to_16_bits(const X* x, int64_t size, float factor, const Layer& layer, const Input& to,
+                             const Tile& tile, int64_t r, int16_t* numbers) {
+    round_row<int16_t>(x, size, factor, 0, (int32_t*)numbers, 1, layer.depth);
+    for (int64_t piece = 0; layer.offset && piece < layer.pieces(); piece++) {
+        const int64_t begin = piece * layer.piece(), end = std::min(layer.depth, begin + layer.piece());
+        to.totals[(tile.first + r) * layer.pieces() + piece] = total(numbers, begin, end);
+    }
+    uint8_t* const low = (uint8_t*)tile.words + r * layer.depth;
+    if (to.order == Order::PARTS)
+        put_parts(numbers, layer.depth, low, low + TILE_ROWS * layer.depth);
+    else
+        put_words(numbers, layer.depth, tile.words + r, tile.rows);
+}
+
+template <typename X>
+inline void round_tile(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer,
+                       const Input& to, const Tile& tile, int16_t* numbers) {
+    for (int64_t r = 0; r < tile.rows; r++) {
+        const int64_t row = tile.first + r;
+        const X* from = x + row * stride;
+        const float most = largest(from, size), factor = most == most ? levels / most : 0.0f;
+        to.unit[row] = most / levels;
+        if (layer.in_word == 2)
+            round_to_16_bits(from, size, factor, layer, to, tile, r, numbers);
+        else if (to.order == Order::BYTES)
+            round_row<uint8_t>(from, size, factor, ZERO, tile.words + r * layer.depth / 4, 1, layer.depth);
+        else
+            round_row<uint8_t>(from, size, factor, ZERO, tile.words + r, tile.rows, layer.depth);
+    }
+}
+
+inline Input room_for(const Layer& layer, int64_t rows) {
+    const Order order = order_of(layer, rows);
+    const bool by_tiles = order != Order::WORDS;
+    const int64_t words = layer.depth / layer.in_word;
+    const int64_t padded = by_tiles ? (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS : rows;
+    const int64_t read = padded * words + (by_tiles ? BYTES_UNIT / 4 : 0);  // a last tile may begin before the end
+    Input input = {order,
+                   std::unique_ptr<int32_t[]>(new int32_t[read]),
+                   std::unique_ptr<float[]>(new float[rows]),
+                   std::unique_ptr<float[]>(new float[rows * layer.pieces()]),
+                   {}};
+    for (int64_t row = 0, now; row < rows; row += now) {
+        now = by_tiles ? std::min(TILE_ROWS, rows - row) : next_rows(rows - row);
+        input.tiles.push_back({row, now, input.words.get() + row * words});
+    }
+    const int64_t whole = by_tiles ? rows / TILE_ROWS * TILE_ROWS : rows;
+    std::fill(input.words.get() + whole * words, input.words.get() + read, 0);
+    return input;
+}
+
+template <typename X>
+void round_rows(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer, const Input& to,
+                int threads) {
+    turnout::share_out(threads, to.tiles.size(), 1, [&](int64_t first, int64_t last) {
+        const std::unique_ptr<int16_t[]> numbers(layer.in_word == 2 ? new int16_t[layer.depth] : nullptr);
+        for (int64_t tile = first; tile < last; tile++)
+            round_tile(x, stride, size, levels, layer, to, to.tiles[tile], numbers.get());
+    });
+}

@@ -1,0 +1,80 @@
+// Where sums of products of integers go, and what they are multiplied with.
+#pragma once
+
+#include <algorithm>
+
+#include "integers.h"
+#include "tile.h"
+
+// What a piece's sums become.
+template <typename S>
+struct Target {
+    float* data;       // [rows][columns]: of pieces before the last
+    BFloat16* halves;  // and where the last one's go, in bfloat16; null: to `data`, too
+    int64_t stride;
+    int64_t columns;       // that there are, from the panel's first on
+    const int32_t* shift;  // of a panel's columns: what is to be added to sums, or null
+    const S* scale;        // of a panel's columns
+    const S* offset;       // of a panel's columns, or null
+    int64_t shift_apart, scale_apart;  // from one panel to the next
+    const float* bias;     // of columns, or null
+    const float* unit;     // of rows: what 1 stands for
+    const float* totals;   // of rows, `apart` from one another: the sum of the piece's x
+    int64_t apart;
+    float center;
+    bool first, last;  // of the pieces
+
+    Target column(int64_t count) const {
+        Target next = *this;
+        const int64_t panels = count / PANEL;
+        next.data += count, next.halves += halves ? count : 0;
+        next.columns -= count, next.scale += panels * scale_apart;
+        if (shift) next.shift += panels * shift_apart;
+        if (offset) next.offset += panels * scale_apart;
+        if (bias) next.bias += count;
+        return next;
+    }
+
+    Target row(int64_t count) const {
+        Target next = *this;
+        next.data += count * stride, next.halves += halves ? count * stride : 0;
+        next.unit += count, next.totals += count * apart;
+        return next;
+    }
+};
+
+inline void narrow_row(const float* from, BFloat16* to, int64_t count) {
+    if (count == PANEL)
+        for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, load(from + v * WIDTH));
+    else
+        for (int64_t i = 0; i < count; i++) narrow(from[i], to + i);
+}
+
+template <typename S>
+inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
+    float* line = out.data + row * out.stride;
+    const bool whole = out.columns >= PANEL;
+    float part[PANEL] = {};
+    if (!whole) std::copy(line, line + out.columns, part);
+    float* to = whole ? line : part;
+    for (int v = 0; v < VECTORS; v++) {
+        const Ints sum = out.shift ? sums[v] + load_as<Ints>(out.shift + v * WIDTH) : sums[v];
+        const Floats scale = load(out.scale + v * WIDTH);
+        Floats value = __builtin_convertvector(sum, Floats) * scale;
+        if (out.offset) {
+            const Floats offset = load(out.offset + v * WIDTH) - out.center * scale;
+            value += out.totals[row * out.apart] * offset;
+        }
+        if (!out.first) value += load(to + v * WIDTH);
+        if (out.last) {
+            value *= splat(out.unit[row]);
+            if (out.bias) value += load(out.bias + v * WIDTH);
+        }
+        store(to + v * WIDTH, value);
+    }
+    const int64_t columns = std::min(PANEL, out.columns);
+    if (out.last && out.halves)
+        narrow_row(to, out.halves + row * out.stride, columns);
+    else if (!whole)
+        std::copy(part, part + columns, line);
+}
