@@ -267,7 +267,7 @@ def address(tensor: Tensor | None) -> int | None:
 
 
 def _nibbles(codes: Tensor) -> Tensor:
-    """Packs uint8 [outputs, inputs] in bytes, [outputs, 4 · words]; a word's low halves: its first four inputs."""
+    """Packs uint8 [outputs, inputs] in bytes, [outputs, 4 · words]; low halves: first four inputs."""
     codes = pad(codes, (0, -codes.shape[1] % CODES[Precision.W4A16]))
     halves = codes.view(len(codes), -1, 2, 4)
     return (halves[:, :, 0] | halves[:, :, 1] << 4).flatten(1)

@@ -71,7 +71,7 @@ def _linear(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
 
 
 def _integers(kernels: CpuKernels, precision: Precision) -> float:
-    """Weights are codes already; only inputs are rounded."""
+    """Weights are codes already; only inputs are rounded. Few rows may go another way than many."""
     integers, inputs = kernels.integers, 512
     low, high = (0, 15) if precision is Precision.W4A16 else (-127, 127)
     codes = torch.randint(low, high + 1, (OUTPUTS, inputs), generator=torch.Generator().manual_seed(1))
@@ -80,7 +80,7 @@ def _integers(kernels: CpuKernels, precision: Precision) -> float:
     center, offset = (8, torch.zeros_like(scale)) if precision is Precision.W4A16 else (0, None)
     packed = integers.pack(precision, codes.to(dtype), scale, offset, None)
     weight, x = (codes.double() - center) * scale.double(), _normal(20, inputs, seed=2)
-    found = torch.cat([integers.linear(x, packed), integers.linear(x[:3], packed)])  # few rows may go another way
+    found = torch.cat([integers.linear(x, packed), integers.linear(x[:3], packed)])
     return _error(found, F.linear(x.double(), weight)[[*range(20), *range(3)]])
 
 
