@@ -16,12 +16,13 @@ __all__ = ["BLOCK", "SIGNATURES", "BlockKernels", "BlockWeights"]
 
 SIGNATURES = {
     "turnout_block_linear": [POINTER] * 4 + [LONG] * 4 + [INT] * 3,
+    "turnout_block_pack": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
     "turnout_block_gather": [POINTER] * 3 + [LONG] * 2 + [INT],
 }
 BLOCK = 32
 """Inputs that share a scale."""
-PANELS_AT_ONCE = 64
-"""Panels that are packed together: packing takes a few times their memory."""
+STORED_BYTES = {8: 34, 4: 18}
+"""Of a block in a GGUF file, by bits: a scale in float16, then codes."""
 WORTHWHILE = 1 << 16
 """Products from which on a second thread is faster than one alone."""
 
@@ -46,29 +47,16 @@ class BlockKernels:
         self._library, self._integers = library, integers
         self.panel = integers.panel
 
-    def room(self, inputs: int, outputs: int, bits: int) -> Tensor:
-        """Returns memory for a layer: zeros where no `fill` comes."""
+    def pack(self, stored: Tensor, bits: int, bias: Tensor | None) -> BlockWeights:
+        """Packs a layer. stored: uint8 [outputs, bytes], blocks as a GGUF file has them; bias: float32."""
+        outputs, inputs = len(stored), stored.shape[1] // STORED_BYTES[bits] * BLOCK
         panels, size = -(-outputs // self.panel), self.panel * (2 + BLOCK * bits // 8)
-        return self._integers.room(panels, inputs // BLOCK, size, dtype=torch.uint8).zero_()
-
-    def fill(self, numbers: Tensor, first: int, codes: Tensor, scale: Tensor) -> None:
-        """Packs outputs from `first` on, a multiple of the panel, into what `room` returned.
-
-        codes: int8 [outputs, inputs], for 4 bits from -8 to 7; scale: float16 [outputs, inputs / 32].
-        """
-        outputs, inputs = codes.shape
-        count, groups = -(-outputs // self.panel), inputs // BLOCK
-        more = count * self.panel - outputs
-        codes = torch.nn.functional.pad(codes, (0, 0, 0, more)).view(count, self.panel, groups, BLOCK)
-        scale = torch.nn.functional.pad(scale, (0, 0, 0, more)).view(count, self.panel, groups)
-        to = numbers[first // self.panel : first // self.panel + count]
-        scales, packed = to[..., : 2 * self.panel], to[..., 2 * self.panel :]
-        scales.copy_(scale.transpose(1, 2).contiguous().view(torch.uint8))
-        if packed.shape[2] == BLOCK * self.panel:
-            packed.view(torch.int8).view(count, groups, BLOCK, self.panel).copy_(codes.permute(0, 2, 3, 1))
-        else:
-            words = _nibbles(codes).permute(0, 2, 3, 1).contiguous()
-            packed.copy_(words.view(torch.uint8).view(count, groups, -1))
+        numbers = self._integers.room(panels, inputs // BLOCK, size, dtype=torch.uint8)
+        stored = stored.contiguous()
+        self._library.turnout_block_pack(
+            stored.data_ptr(), numbers.data_ptr(), outputs, inputs, bits, kernel_threads()
+        )
+        return BlockWeights(numbers, bias, inputs, outputs, bits)
 
     def joins(self, parts: Sequence[BlockWeights]) -> bool:
         """Says whether layers that read the same input can become one, with outputs side by side."""
@@ -119,10 +107,3 @@ class BlockKernels:
             weights.bits,
         )
         return out
-
-
-def _nibbles(codes: Tensor) -> Tensor:
-    """Packs int8 [count, panel, groups, 32] into int32 [count, panel, groups, 4], the first lowest."""
-    unsigned = (codes + 8).view(torch.uint8).view(*codes.shape[:-1], -1, 2)
-    packed = unsigned[..., 0] | unsigned[..., 1] << 4
-    return packed.view(torch.int32)

@@ -1,13 +1,11 @@
-// x @ weight.T (+ bias), with weights of 8 or 4 bits in blocks of 32 inputs, each with a scale of its own, as
-// llama.cpp's Q8_0 and Q4_0. x is not rounded: sums are the same, to the bit, as of the float32 weights
-// code * scale that linear.cpp would pack, in the same order.
-//
-//   packed  [N / PANEL][K / 32] Block     a panel: PANEL output columns side by side
+// x @ weight.T (+ bias), with weights in blocks. x is not rounded: sums are the same, to the bit, as of the float32
+// weights code * scale that linear.cpp would pack, in the same order.
 
 #include <algorithm>
 #include <memory>
 #include <type_traits>
 
+#include "blocks.h"
 #include "kernels.h"
 #include "linears.h"
 #include "panel_rows.h"
@@ -15,21 +13,10 @@
 
 namespace {
 
-constexpr int64_t BLOCK = 32;                  // inputs that share a scale
 constexpr int64_t DEPTH = 256;                 // inputs that are summed before they are added to others: as linear.cpp
 constexpr int64_t BAND = 16 * ROWS;            // of x that stay in the second-level cache
 constexpr int64_t PANELS_AT_ONCE = 4;          // that a thread takes at least
 constexpr int64_t NUMBERS_AT_ONCE = 1 << 14;
-
-struct Block8 {
-    uint16_t scale[PANEL];  // float16
-    int8_t codes[BLOCK][PANEL];
-};
-
-struct Block4 {
-    uint16_t scale[PANEL];
-    uint32_t codes[BLOCK / 8][PANEL];  // 8 inputs a word, the first lowest, of which 8 stands for 0
-};
 
 typedef int8_t Small __attribute__((vector_size(WIDTH)));
 

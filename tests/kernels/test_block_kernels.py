@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from turnout.kernels import CpuKernels
 from turnout.kernels.blocks import BlockWeights
@@ -18,21 +19,49 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def drawn(inputs: int, outputs: int, bits: int) -> tuple[Tensor, Tensor]:
+    """Codes, int8 [outputs, inputs], and scales of all sizes that float16 has."""
+    most = 2 ** (bits - 1)
+    generator = torch.Generator().manual_seed(3)
+    codes = torch.randint(-most, most, (outputs, inputs), generator=generator).to(torch.int8)
+    scale = (normal(outputs, inputs // 32) * 10.0 ** normal(outputs, inputs // 32, seed=1)).half()
+    scale.view(-1)[0], scale.view(-1)[-1] = 2.0**-24, -65504.0
+    return codes, scale
+
+
+def stored(codes: Tensor, scale: Tensor, bits: int) -> Tensor:
+    """Blocks as a GGUF file has them, uint8 [outputs, bytes]."""
+    groups = codes.view(*scale.shape, 32)
+    if bits == 4:
+        halves = (groups + 8).view(torch.uint8)
+        groups = halves[..., :16] | halves[..., 16:] << 4
+    return torch.cat([scale.unsqueeze(-1).view(torch.uint8), groups.view(torch.uint8)], dim=-1).flatten(1)
+
+
 def layer(
     kernels: CpuKernels, inputs: int, outputs: int, bits: int, *, bias: bool = False
 ) -> tuple[BlockWeights, Tensor]:
-    """Packed, and the weight in float32. Scales of all sizes that float16 has."""
-    most = 2 ** (bits - 1)
-    drawn = torch.Generator().manual_seed(3)
-    codes = torch.randint(-most, most, (outputs, inputs), generator=drawn).to(torch.int8)
-    scale = (normal(outputs, inputs // 32) * 10.0 ** normal(outputs, inputs // 32, seed=1)).half()
-    scale.view(-1)[0], scale.view(-1)[-1] = 2.0**-24, -65504.0
-    numbers = kernels.blocks.room(inputs, outputs, bits)
-    step = 2 * kernels.blocks.panel
-    for first in range(0, outputs, step):
-        kernels.blocks.fill(numbers, first, codes[first : first + step], scale[first : first + step])
+    """Packed, and the weight in float32."""
+    codes, scale = drawn(inputs, outputs, bits)
     own = normal(outputs, seed=5) if bias else None
-    return BlockWeights(numbers, own, inputs, outputs, bits), codes * scale.float().repeat_interleave(32, 1)
+    packed = kernels.blocks.pack(stored(codes, scale, bits), bits, own)
+    return packed, codes * scale.float().repeat_interleave(32, 1)
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+def test_blocks_lie_in_panels(variant_kernels: CpuKernels, inputs: int, outputs: int, bits: int) -> None:
+    """Of a panel's columns the scales, then the codes, column by column; zeros behind the last row."""
+    panel = variant_kernels.blocks.panel
+    codes, scale = drawn(inputs, outputs, bits)
+    columns = pad(codes, (0, 0, 0, -outputs % panel)).view(-1, panel, inputs // 32, 32).permute(0, 2, 3, 1)
+    scales = pad(scale, (0, 0, 0, -outputs % panel)).view(-1, panel, inputs // 32).transpose(1, 2)
+    if bits == 4:
+        eights = (columns.to(torch.int64) + 8).unflatten(2, (4, 8))
+        columns = (eights << torch.arange(0, 32, 4).view(8, 1)).sum(3).to(torch.int32)
+    expected = [part.contiguous().view(torch.uint8).flatten(2) for part in (scales, columns)]
+    packed = variant_kernels.blocks.pack(stored(codes, scale, bits), bits, None)
+    assert torch.equal(packed.numbers, torch.cat(expected, dim=2))
 
 
 @pytest.mark.parametrize("bits", BITS)

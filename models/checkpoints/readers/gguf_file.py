@@ -57,15 +57,15 @@ class GGUFFile(WeightFile):
     def _rows(self, tensor: StoredTensor) -> Tensor:
         """Returns the bytes of all rows: uint8 [rows, bytes]."""
         stored = tensor.stored
-        data = bytearray(stored.size)
+        data = torch.empty(stored.size, dtype=torch.uint8)
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(stored.start)
-                found, view = 0, memoryview(data)
+                found, view = 0, memoryview(data.numpy())
                 while found < stored.size and (now := file.readinto(view[found:])):
                     found += now
         except OSError as error:
             raise ModelError(f"{self.path} cannot be read: {error.strerror}; fetch it again") from error
         if found < stored.size:
             raise ModelError(f"{self.path} is cut short in the tensor {stored.name!r}; fetch it again")
-        return torch.frombuffer(data, dtype=torch.uint8).view(prod(stored.shape[:-1]), stored.row_bytes)
+        return data.view(prod(stored.shape[:-1]), stored.row_bytes)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.blocks import PANELS_AT_ONCE, BlockKernels, BlockWeights
+from turnout.kernels.blocks import BlockKernels, BlockWeights
 from turnout.models.decoder.packed import LayerCapabilities
 from turnout.models.gguf.numbers import QuantizedRows
 from turnout.plugins.quantization.layers.base import DecodedLinear
@@ -72,15 +72,9 @@ class NativeBlockLinear(nn.Module):
 
 
 def packed_blocks(blocks: Tensor, kind: str, bias: Tensor | None, kernels: CpuKernels) -> NativeBlockLinear:
-    """Packs a layer, some rows at a time. blocks: uint8 [out, bytes], as they are stored."""
-    own, inputs = kernels.blocks, QuantizedRows.inputs(blocks, kind)
-    numbers = own.room(inputs, len(blocks), BITS[kind])
-    step = own.panel * PANELS_AT_ONCE
-    for first in range(0, len(blocks), step):
-        rows = QuantizedRows.of(blocks[first : first + step], kind)
-        own.fill(numbers, first, rows.codes, rows.scale)
+    """Packs a layer. blocks: uint8 [out, bytes], as they are stored."""
     wide = None if bias is None else bias.float()
-    return NativeBlockLinear(BlockWeights(numbers, wide, inputs, len(blocks), BITS[kind]), own)
+    return NativeBlockLinear(kernels.blocks.pack(blocks, BITS[kind], wide), kernels.blocks)
 
 
 class BlockEmbedding(nn.Module):
