@@ -61,7 +61,7 @@ class GGUFFile(WeightFile):
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(stored.start)
-                found, view = 0, memoryview(data.numpy())
+                found, view = 0, data.numpy().data
                 while found < stored.size and (now := file.readinto(view[found:])):
                     found += now
         except OSError as error:
