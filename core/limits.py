@@ -40,6 +40,7 @@ __all__ = [
     "FORM_FIELDS",
     "FORM_MASKS",
     "FORM_MEMORY",
+    "FORM_ROOM",
     "FORM_SECONDS",
     "FORM_TEXT",
     "HEADERS",
@@ -393,6 +394,12 @@ FORMS_SLOW = Limit(
     unit="forms",
     what="forms that wait to be compiled and have taken more than 0.25 s",
     answer="503",
+)
+FORM_ROOM = Limit(
+    most=60,
+    unit="seconds",
+    what="wait of a request that goes on in another engine, where the system has no room to compile its form",
+    answer="503, or the end of the stream",
 )
 FORM_MASKS = Limit(
     most=0.5,
