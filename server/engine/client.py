@@ -193,7 +193,7 @@ class ProcessClient:
             self.streams.remove(request.id)
             if not stream.over:
                 self._send(Abort(request.id))
-                self._try_next(after=request.id)
+            self._try_next(after=request.id)  # what ended it may have been no delta
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """As `EngineClient.abort` says."""

@@ -91,14 +91,16 @@ async def killed_twice(victim: Victim) -> None:
 
 async def helpers_killed(victim: Victim) -> None:
     for helper in victim.helpers:
-        helper.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            helper.kill()
 
 
 async def helpers_stopped(victim: Victim) -> None:
     """They hang, and are waited for no longer than they may take."""
     helpers = victim.helpers
     for helper in helpers:
-        helper.suspend()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            helper.suspend()
     await asyncio.sleep(victim.drawn.uniform(1, 5))
     for helper in helpers:
         with contextlib.suppress(psutil.NoSuchProcess):
