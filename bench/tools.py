@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import click
-import torch
 from llguidance import LLMatcher, LLTokenizer, grammar_from
 from structured_output import (  # type: ignore[import-not-found]  # a script beside this one
     LARGE,
@@ -22,8 +21,12 @@ from structured_output import (  # type: ignore[import-not-found]  # a script be
 )
 
 from turnout.core.registry.registry import Registry
+from turnout.plugins.logits_processors.structured.bitmasks import Bitmasks, draft_paths
+from turnout.plugins.logits_processors.structured.free_text import FreeTextMasks
+from turnout.plugins.logits_processors.structured.mask_time import MaskTime
+from turnout.plugins.logits_processors.structured.matchers import Position
 from turnout.plugins.logits_processors.structured.vocabulary import SLICES
-from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
+from turnout.text.output.grammar.call_grammar import Wanted, call_form
 from turnout.text.output.tools import Tool
 
 PASSES = 4
@@ -63,16 +66,17 @@ def main(count: int, tokens: int) -> None:
         table = LLTokenizer(
             (Path(folder) / "tokenizer.json").read_text(), n_vocab=len(texts), eos_token=[0], slices=SLICES
         )
-    mask = torch.empty((len(texts) + 31) // 32, dtype=torch.int32)
     for name, body in BODIES.items():
         begun = time.perf_counter()
-        grammar = call_grammar(registry.create("format", name), Wanted(offered), {})  # type: ignore[arg-type]
+        form = call_form(registry.create("format", name), Wanted(offered), {})  # type: ignore[arg-type]
         built = time.perf_counter()
+        grammar = form.grammar or ""
         matcher = LLMatcher(table, grammar_from("grammar", grammar), log_level=0)
         compiled = time.perf_counter()
+        masks = None if form.free is None else FreeTextMasks(form.free, texts.__getitem__)
         said = body % ("src/a file.py " * 10)
         ids = longest_first(texts, (said if name == "pythonic" else TEXT + said).encode())
-        passes = [mask_times(matcher.deep_copy(), ids, mask) for _ in range(PASSES)]
+        passes = [mask_times(Position(matcher.deep_copy(), masks), ids, len(texts)) for _ in range(PASSES)]
         later = [each for times in passes[1:] for each in times]
         click.echo(
             f"{name}: grammar of {len(grammar):,} characters built in {1e3 * (built - begun):.1f} ms, "
@@ -82,14 +86,18 @@ def main(count: int, tokens: int) -> None:
         )
 
 
-def mask_times(matcher: LLMatcher, ids: list[int], mask: torch.Tensor) -> list[float]:
-    """Microseconds that each token's mask takes."""
-    times = []
+def mask_times(at: Position, ids: list[int], vocab_size: int) -> list[float]:
+    """Microseconds of processor time for each token: its mask, and following the output to it."""
+    times: list[float] = []
+    bitmasks, clock = Bitmasks(vocab_size), MaskTime()
+    state = None if at.masks is None else at.masks.start
     for token in ids:
-        start = time.perf_counter()
-        matcher.unsafe_compute_mask_ptr(mask.data_ptr(), 4 * len(mask))
-        times.append((time.perf_counter() - start) * 1e6)
-        if not matcher.consume_token(token):
+        start = time.thread_time()
+        bitmasks.of(draft_paths(Position(at.matcher, at.masks, state), [()]), clock)
+        if at.masks is not None and state is not None:
+            state = at.masks.behind(state, [token])
+        times.append((time.thread_time() - start) * 1e6)
+        if not at.matcher.consume_token(token):
             raise SystemExit(f"the grammar does not allow the token {token}")
     return times
 

@@ -11,7 +11,7 @@ from turnout.core.errors import RequestError
 from turnout.core.types.output_format import OutputFormat, Region
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.text.output.earlier_calls import with_calls_read
-from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
+from turnout.text.output.grammar.call_grammar import Wanted, call_form
 from turnout.text.output.markers import markers
 from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.output.schemas import answer_expression
@@ -109,7 +109,6 @@ class ModelFormat:
                 "regular expression or choices, or turn these off",
                 "structured_outputs",
             )
-        text = call_grammar(
+        return call_form(
             self.used, replace(wanted, answer=answer), self.tokenizer.markers, ends=self._ends, within=begun
         )
-        return StructuredOutputs(grammar=text)

@@ -10,9 +10,46 @@ import msgspec
 from turnout.core import limits
 from turnout.core.errors import RequestError
 
-__all__ = ["KINDS", "StructuredOutputs"]
+__all__ = ["KINDS", "FreeRegion", "FreeText", "FreeValue", "Pieces", "StructuredOutputs"]
 
 KINDS = ("json", "regex", "choice", "grammar", "json_object")
+
+
+Pieces = tuple[int | str, ...]
+"""A marker: texts, and the ids of special tokens."""
+
+
+class FreeRegion(msgspec.Struct, frozen=True):
+    """A region of free text between markers."""
+
+    open: Pieces
+    close: tuple[Pieces, ...]
+    """The ways to write what ends it; none: it goes to the output's end."""
+
+
+class FreeValue(msgspec.Struct, frozen=True):
+    """A value in a call that stands as it is, on lines of its own."""
+
+    open: str
+    """What comes before it, a line break at the end, which no value in JSON can hold."""
+    free: bool
+    """It may be any text that its end is no part of."""
+
+
+class FreeText(msgspec.Struct, frozen=True, kw_only=True):
+    """The free places of an output: a region, text up to the first call, and values in calls."""
+
+    regions: tuple[FreeRegion, ...] = ()
+    answer: tuple[Pieces, ...] | None = None
+    """The ways to write what ends the answer's text; None: the answer is not free, or behind a region."""
+    within: int = -1
+    """The region in which the output begins; -1: in none."""
+    values: tuple[FreeValue, ...] = ()
+    """All values of calls that stand as they are; empty where calls have other texts, too."""
+    close: str = ""
+    """What ends these, behind a line break."""
+    between: bool = False
+    """There is no text outside of regions, but headers, and a region may follow another."""
 
 
 class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,6 +65,8 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """A grammar in the syntax of Lark or of GBNF."""
     json_object: bool | None = None
     """True: the output is any JSON object."""
+    free: FreeText | None = None
+    """Where the grammar allows any text, so that masks are found quicker there. Wrong, it breaks the form."""
 
     def __post_init__(self) -> None:
         if isinstance(self.json, dict):

@@ -58,7 +58,7 @@ class StructuredOutput(LogitsProcessor):
         self._grammars = Grammars(model, self._compile_seconds)
         self._preparing = partial(Preparing, self._grammars)
         self._grammar_of: WeakKeyDictionary[Request, Grammar] = WeakKeyDictionary()
-        self._matchers = Matchers(lambda request: self._grammar_of[request].matcher)
+        self._matchers = Matchers(self._grammar_of.__getitem__)
         self._bitmasks = Bitmasks(model.vocab_size)
         self._time = MaskTime()
 

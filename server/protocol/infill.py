@@ -84,6 +84,10 @@ class InfillRequest(BaseModel):
     """As for completions."""
     frequency_penalty: float | None = None
     """As for completions."""
+    json_schema: dict[str, Any] | None = None
+    """The form of the missing part, as `structured_outputs.json`."""
+    grammar: str | None = None
+    """The same by a grammar."""
     stream: bool = False
     """Answer in pieces."""
     response_fields: list[str] | None = None
@@ -121,6 +125,8 @@ class InfillRequest(BaseModel):
             "min_p": self.min_p,
             "seed": None if self.seed == -1 else self.seed,
             "stop": self.stop,
+            "guided_json": self.json_schema,
+            "guided_grammar": self.grammar,
             "stop_token_ids": list(ends) or None,
             "repetition_penalty": self.repeat_penalty,
             "presence_penalty": self.presence_penalty,

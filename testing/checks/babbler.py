@@ -9,9 +9,12 @@ from collections.abc import Sequence
 
 import llguidance.numpy as masks
 import numpy as np
+import torch
 from llguidance import LLMatcher, LLTokenizer, grammar_from
 
+from turnout.core.types.structured_outputs import FreeText
 from turnout.models.hub.resolve import resolve_model
+from turnout.plugins.logits_processors.structured.free_text import FreeTextMasks, special
 from turnout.text.tokenizer import load_tokenizer, tokenizer_json
 
 __all__ = ["Babbler"]
@@ -41,13 +44,24 @@ class Babbler:
         assert eos is not None
         self._ends = {eos, *(self.tokens[text] for text in ends)}
         self._words = [self._tokenizer.encode(word, add_special_tokens=False) for word in words if word]
+        self._masks: tuple[str, FreeTextMasks] | None = None
         self._table = self._with_specials(json.loads(tokenizer_json(folder)))
 
-    def output(self, grammar: str, rng: random.Random, most: int = 300, begin: str = "") -> str | None:
+    def output(
+        self,
+        grammar: str,
+        rng: random.Random,
+        most: int = 300,
+        begin: str = "",
+        free: FreeText | None = None,
+    ) -> str | None:
         """Returns an output of this grammar, in Lark; None where it has not ended after `most` tokens.
 
-        begin: a text that the output begins with, as far as the grammar allows.
+        begin: a text that the output begins with, as far as the grammar allows. free: where its text is free;
+        AssertionError where the masks that are kept for that are not those of the grammar.
         """
+        kept = None if free is None else self._kept(grammar, free)
+        state = None if kept is None else kept.start
         matcher = LLMatcher(self._table, grammar_from("grammar", grammar))
         assert not matcher.is_error(), f"the grammar is wrong: {matcher.get_error()}\n{grammar}"
         mask = masks.allocate_token_bitmask(1, self._table.vocab_size)
@@ -55,6 +69,11 @@ class Babbler:
         word = self._tokenizer.encode(begin, add_special_tokens=False)  # what it is about to write
         while not matcher.is_stopped() and len(written) < most:
             masks.fill_next_token_bitmask(matcher, mask)
+            if kept is not None and state is not None:
+                if (known := kept.find(state)) is None:
+                    kept.keep(state, torch.from_numpy(mask[0]))
+                else:
+                    assert np.array_equal(known.numpy(), mask[0]), f"after {self._text(written)!r}: {state}"
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
             if not word and self._words and rng.random() < SPELLED:
                 word = rng.choice(self._words).copy()
@@ -68,6 +87,8 @@ class Babbler:
                 return self._text(written)
             matcher.consume_token(token)
             written.append(token)
+            if kept is not None and state is not None:
+                state = kept.behind(state, [token])
         return self._text(written) if matcher.is_stopped() else None
 
     def may_write(self, grammar: str, output: str) -> bool:
@@ -75,6 +96,22 @@ class Babbler:
         matcher = LLMatcher(self._table, grammar_from("grammar", grammar))
         written = [token for piece in re.split(self._special, output) for token in self._ids(piece)]
         return all(map(matcher.consume_token, written)) and matcher.is_accepting()
+
+    def _kept(self, grammar: str, free: FreeText) -> FreeTextMasks:
+        """The masks of outputs so far, if these were of the same grammar."""
+        if self._masks is None or self._masks[0] != grammar:
+            self._masks = grammar, FreeTextMasks(free, self._bytes)
+        return self._masks[1]
+
+    def _bytes(self, token: int) -> bytes:
+        if token in self._texts or token in self._ends:
+            return special(token)
+        return self._tokenizer.token_bytes(token) or b""
+
+    @property
+    def kept_masks(self) -> FreeTextMasks | None:
+        """Those of the last grammar."""
+        return None if self._masks is None else self._masks[1]
 
     def _ids(self, piece: str) -> list[int]:
         """The tokens of a special token's text, or of a text without one."""

@@ -11,7 +11,7 @@ from turnout.core.types.output_format import OutputFormat
 from turnout.testing.checks.babbler import Babbler
 from turnout.testing.suites.suite import Suite, not_for_it
 from turnout.text.output.events import Event, Text, ToolArguments, ToolBegin, ToolEnd, merged
-from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
+from turnout.text.output.grammar.call_grammar import Wanted, call_form
 from turnout.text.output.markers import markers
 from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.output.tools import Tool
@@ -112,9 +112,9 @@ class OutputFormatSuite(Suite[OutputFormat]):
         if format.calls is None:
             not_for_it("the format has no calls")
         babbler, rng = Babbler(self.specials, self.ends, markers(format)), random.Random(0)
-        grammar = call_grammar(format, wanted, babbler.tokens, ends=self.ends)
+        form = call_form(format, wanted, babbler.tokens, ends=self.ends)
         for _ in range(self.outputs):
-            if (output := babbler.output(grammar, rng)) is not None:
+            if (output := babbler.output(form.grammar or "", rng, free=form.free)) is not None:
                 splitter = OutputSplitter(format, TOOLS)
                 yield merged(splitter.feed(output) + splitter.finish()), output
 

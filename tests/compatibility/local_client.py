@@ -18,7 +18,7 @@ from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
 from turnout.server.engine.request_stream import RequestStream
 
-__all__ = ["answers_over_http"]
+__all__ = ["answered", "answers_over_http"]
 
 
 class LocalClient:
@@ -90,6 +90,18 @@ def answers_over_http(llm: LLM, bodies: list[dict[str, Any]]) -> list[list[dict[
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as http:
             return await asyncio.gather(*(_choices(http, body) for body in bodies))
+
+    return asyncio.run(ask())
+
+
+def answered(llm: LLM, path: str, bodies: list[dict[str, Any]], model: str) -> list[httpx.Response]:
+    """The responses to some requests that are sent together. model: what it is called."""
+
+    async def ask() -> list[httpx.Response]:
+        config = ServerConfig(served_model_name=model)
+        transport = httpx.ASGITransport(create_app(Arms.of_one(LocalClient(llm), llm.tokenizer), config))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as http:
+            return await asyncio.gather(*(http.post(path, json=body) for body in bodies))
 
     return asyncio.run(ask())
 

@@ -45,8 +45,9 @@ ALTERNATIVES = {
 
 def refused() -> set[tuple[str, str]]:
     """The pairs in the document's table."""
-    lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("|")]
-    cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:])
+    table = DOCUMENT.read_text().partition("| feature |")[2].partition("\n\n")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:])
     return {(first, second) for first, second, _ in cells}
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
 from turnout.kernels.threads import kernel_threads
+from turnout.plugins.logits_processors.structured.free_text import FreeState, FreeTextMasks
 from turnout.plugins.logits_processors.structured.mask_time import MaskTime
+from turnout.plugins.logits_processors.structured.matchers import Position
 
 __all__ = ["Bitmasks", "DraftPath", "draft_paths", "forbid"]
 
@@ -36,6 +38,10 @@ class DraftPath:
     """Draft tokens that the matcher consumed on the way to the first position."""
     seconds: float = 0.0
     """Processor time that it took, in steps where that is measured."""
+    free: FreeTextMasks | None = None
+    """Masks of free places that are known."""
+    states: list[FreeState] = field(default_factory=list)
+    """Where each mask's position is among them."""
 
     @property
     def further(self) -> list[int]:
@@ -49,6 +55,19 @@ class DraftPath:
             draft_tokens: self.first + len(draft_tokens) - len(self.positions[0])
             for draft_tokens in self.positions
         }
+
+    def known(self) -> list[Tensor] | None:
+        """All masks of the path, where they are known."""
+        if self.free is None:
+            return None
+        found = [self.free.find(state) for state in self.states]
+        return None if None in found else [mask for mask in found if mask is not None]
+
+    def keep(self, masks: Tensor) -> None:
+        """Keeps those that have been found of all masks of the step."""
+        if self.free is not None:
+            for number, state in enumerate(self.states, self.first):
+                self.free.keep(state, masks[number])
 
     def enter(self) -> bool:
         """Moves the matcher to the first position.
@@ -65,8 +84,8 @@ class DraftPath:
             self.matcher.rollback(self.consumed)
 
 
-def draft_paths(matcher: LLMatcher, positions: Iterable[DraftTokens]) -> list[DraftPath]:
-    """The fewest paths with all `positions`, each with its own matcher, at its first position."""
+def draft_paths(at: Position, positions: Iterable[DraftTokens]) -> list[DraftPath]:
+    """The fewest paths with all `positions` behind one, each with its own matcher, at its first position."""
     found: list[DraftPath] = []
     for draft_tokens in sorted(set(positions), key=len):
         for path in found:
@@ -74,7 +93,13 @@ def draft_paths(matcher: LLMatcher, positions: Iterable[DraftTokens]) -> list[Dr
                 path.positions.append(draft_tokens)
                 break
         else:
-            found.append(DraftPath(matcher.deep_copy() if found else matcher, [draft_tokens]))
+            found.append(DraftPath(at.matcher.deep_copy() if found else at.matcher, [draft_tokens]))
+    if at.masks is not None and at.state is not None:
+        for path in found:
+            path.free = at.masks
+            path.states = [at.masks.behind(at.state, path.positions[0])]
+            for token in path.further:
+                path.states.append(at.masks.behind(path.states[-1], [token]))
     return found
 
 
@@ -96,11 +121,12 @@ class Bitmasks:
         for path in paths:
             path.first, count = count, count + 1 + len(path.further)
         masks = torch.full((count, self._words), ALL_ALLOWED, dtype=torch.int32)
+        wanted = [path for path in paths if not _fill_known(masks, path)]
         if time.measuring:
-            self._measure(masks, paths, time)
+            self._measure(masks, wanted, time)
         else:
-            self._fill(masks, [path for path in paths if path.enter()])
-        for path in paths:
+            self._fill(masks, [path for path in wanted if path.enter()])
+        for path in wanted:
             path.leave()
         return masks
 
@@ -120,6 +146,17 @@ class Bitmasks:
             self._executor.unsafe_compute_mask_ptr(plain[start : start + at_once], *where)
         for start in range(0, len(drafted), at_once):
             self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted[start : start + at_once], *where)
+        for path in paths:
+            path.keep(masks)
+
+
+def _fill_known(masks: Tensor, path: DraftPath) -> bool:
+    """Sets the masks of a path that are known; returns whether all are."""
+    if (known := path.known()) is None:
+        return False
+    for number, mask in enumerate(known, path.first):
+        masks[number] = mask
+    return True
 
 
 def forbid(logits: Tensor, masks: Tensor) -> None:

@@ -12,9 +12,10 @@ from turnout.core.errors import RequestError
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.plugins.logits_processors.structured.claims import Claim
 from turnout.plugins.logits_processors.structured.compilation import compiled, in_thread
-from turnout.plugins.logits_processors.structured.compile_client import TOO_LONG, CompileProcess
-from turnout.plugins.logits_processors.structured.frames import Verdict
+from turnout.plugins.logits_processors.structured.free_text import FreeTextMasks
 from turnout.plugins.logits_processors.structured.lanes import Lane
+from turnout.plugins.logits_processors.structured.process.compile_client import TOO_LONG, CompileProcess
+from turnout.plugins.logits_processors.structured.process.frames import Verdict
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
 
 __all__ = ["ClaimEnded", "Compiler", "Grammar"]
@@ -31,14 +32,22 @@ SHORT_SECONDS = 0.02
 class Grammar:
     """A compiled form. Can be referred to weakly."""
 
-    def __init__(self, form: StructuredOutputs, matcher: LLMatcher, memory: int) -> None:
+    def __init__(
+        self, form: StructuredOutputs, matcher: LLMatcher, memory: int, masks: FreeTextMasks | None = None
+    ) -> None:
         self.form = form
         self.matcher = matcher
         """Before the first token, to be copied before use."""
-        self.memory = memory
-        """Bytes that it takes, about."""
+        self.masks = masks
+        """Where its text is free, if that is known."""
+        self._memory = memory
         self.refusal = ""
         """Why later requests are refused it; empty if they are not."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes, about."""
+        return self._memory + (0 if self.masks is None else self.masks.memory)
 
 
 class ClaimEnded(RequestError):
@@ -59,6 +68,7 @@ class Compiler:
         seconds: processor time that a form may take.
         """
         self._seconds = seconds
+        self._vocabulary = vocabulary
         self._process = CompileProcess(vocabulary)
         self._tables = tables
         self._quick = Lane(QUICK_PLACES, limits.FORMS_WAITING.whole)
@@ -102,7 +112,10 @@ class Compiler:
             raise _refusal(form, verdict.reason or _death(verdict))
         tables = self._tables()
         matcher = in_thread(lambda: compiled(verdict.source, tables), STACK_MIB)
-        return Grammar(form, matcher, verdict.memory)
+        masks = None
+        if form.free is not None:
+            masks = FreeTextMasks(form.free, self._vocabulary().token_bytes(tables))
+        return Grammar(form, matcher, verdict.memory, masks)
 
 
 def _refusal(form: StructuredOutputs, reason: str) -> RequestError:

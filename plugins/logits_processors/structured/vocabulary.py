@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 from llguidance import LLTokenizer
 
+from turnout.plugins.logits_processors.structured.free_text import TokenBytes, special
+
 __all__ = ["SLICES", "Vocabulary"]
 
 CHARACTERS = r'[^"\\\x00-\x1F\x7F]'
@@ -29,3 +31,8 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     def tables(self) -> LLTokenizer:
         """Builds llguidance's tables, which takes about a second for 150,000 tokens."""
         return LLTokenizer(self.tokenizer, n_vocab=self.size, eos_token=self.ends, slices=SLICES)
+
+    def token_bytes(self, tables: LLTokenizer) -> TokenBytes:
+        """Returns what tells the bytes of a token. tables: those of this vocabulary."""
+        specials = {*self.ends, *self.specials.values()}
+        return lambda token: special(token) if token in specials else tables.decode_bytes([token])

@@ -18,13 +18,15 @@ from turnout.core.types.output_format import (
     Region,
     XmlCall,
 )
+from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.text.output.grammar.free_places import free_places
 from turnout.text.output.grammar.grammar_rules import GrammarRules, literal
 from turnout.text.output.grammar.value_grammar import ValueGrammar
 from turnout.text.output.grammar.xml_grammar import XmlGrammar
 from turnout.text.output.schemas import constraint
 from turnout.text.output.tools import Tool
 
-__all__ = ["Wanted", "call_grammar"]
+__all__ = ["Wanted", "call_form", "call_grammar"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,26 @@ def call_grammar(
     """
     calls = format.calls if wanted.tools else None
     return _Grammar(format, calls, wanted, GrammarRules(tokens, ends)).text(within)
+
+
+def call_form(
+    format: OutputFormat,
+    wanted: Wanted,
+    tokens: Mapping[str, int],
+    *,
+    ends: Collection[str] = (),
+    within: Region | None = None,
+) -> StructuredOutputs:
+    """Returns `call_grammar` as a form, with the places where its text is free."""
+    grammar = call_grammar(format, wanted, tokens, ends=ends, within=within)
+    calls = format.calls if wanted.tools else None
+    answer = calls is not None and wanted.choice == "auto" and wanted.answer is None
+    free = None
+    if wanted.answer is None or format.outside == "text":
+        callable = wanted.tools if wanted.answer is None else ()
+        rules = GrammarRules(tokens, ends)
+        free = free_places(format, calls if answer else None, callable, rules, within)
+    return StructuredOutputs(grammar=grammar, free=free)
 
 
 @dataclass

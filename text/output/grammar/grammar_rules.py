@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from turnout.core.types.structured_outputs import Pieces
+
 __all__ = ["GrammarRules", "literal"]
 
 SHARED = (
@@ -58,13 +60,13 @@ class GrammarRules:
     def marker(self, marker: str) -> str:
         """A marker as the tokens and texts that it consists of."""
         return " ".join(
-            f"<[{piece}]>" if isinstance(piece, int) else literal(piece) for piece in self._pieces(marker)
+            f"<[{piece}]>" if isinstance(piece, int) else literal(piece) for piece in self.pieces(marker)
         )
 
     def text_up_to(self, marker: str) -> str:
         """A rule for any text that ends with its first `marker`."""
         spelled = self.named(f"TEXT {literal(marker)}", attributes="[lazy]")
-        if isinstance(self._pieces(marker)[0], int):
+        if isinstance(self.pieces(marker)[0], int):
             return self.named(f"{spelled} | TEXT {self.marker(marker)}")
         return spelled
 
@@ -74,16 +76,17 @@ class GrammarRules:
         without: what the text must not hold either; by default the marker.
         """
         free = f"({form}) & ~/(?s:.)*{_regex_of(without or marker)}(?s:.)*/"
-        pieces = self._pieces(marker)
+        pieces = self.pieces(marker)
         if isinstance(pieces[0], int):
             return self.named(f"{self.named(free, terminal=True)} {self.marker(marker)}")
-        (first, *rest) = pieces
+        first, *rest = pieces
         assert isinstance(first, str)
         whole = self.named(f"({free}) {literal(first)}", terminal=True)
         return f"{whole} {self.marker(''.join(map(str, rest)))}" if rest else whole
 
-    def _pieces(self, marker: str) -> list[int | str]:
-        return list(_pieces(marker, self.tokens)) if marker else []
+    def pieces(self, marker: str) -> Pieces:
+        """The special tokens and texts that a marker consists of."""
+        return tuple(_pieces(marker, self.tokens)) if marker else ()
 
 
 def literal(value: object) -> str:

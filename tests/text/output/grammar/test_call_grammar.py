@@ -9,7 +9,7 @@ from turnout.core.types.output_format import Region
 from turnout.plugins.formats.hermes import THINK, hermes
 from turnout.testing.checks.babbler import Babbler
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, merged
-from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
+from turnout.text.output.grammar.call_grammar import Wanted, call_form, call_grammar
 from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.output.tools import Tool
 
@@ -26,10 +26,10 @@ SPECIALS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 def written(wanted: Wanted, within: Region | None = None, count: int = 12) -> list[list[Event]]:
     """What is read of outputs under the grammar of Hermes."""
     babbler, rng = Babbler(SPECIALS), random.Random(1)
-    grammar = call_grammar(hermes(), wanted, babbler.tokens, within=within)
+    form = call_form(hermes(), wanted, babbler.tokens, within=within)
     found = []
     for _ in range(count):
-        if (output := babbler.output(grammar, rng)) is not None:
+        if (output := babbler.output(form.grammar or "", rng, free=form.free)) is not None:
             splitter = OutputSplitter(hermes(), wanted.tools, within)
             found.append(merged(splitter.feed(output) + splitter.finish()))
     assert found

@@ -15,7 +15,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.output_format import OutputFormat
 from turnout.testing.checks.babbler import Babbler
 from turnout.text.output.events import ToolArguments, ToolBegin, ToolEnd, merged
-from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
+from turnout.text.output.grammar.call_grammar import Wanted, call_form
 from turnout.text.output.markers import markers
 from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.output.tools import Tool
@@ -50,10 +50,10 @@ def check(format: OutputFormat, babbler: Babbler, seed: int, choice: Choice) -> 
     """Returns how many calls were made."""
     schema = arguments_schema(seed)
     tool = Tool("f", schema)
-    grammar = call_grammar(format, Wanted([tool], choice), babbler.tokens)
+    form = call_form(format, Wanted([tool], choice), babbler.tokens)
     assert format.calls is not None
     begin = (format.calls.marker or format.calls.lead) if choice == "auto" and seed % 2 else ""
-    output = babbler.output(grammar, random.Random(seed), most=600, begin=begin)
+    output = babbler.output(form.grammar or "", random.Random(seed), most=600, begin=begin, free=form.free)
     if output is None:
         return 0
     splitter = OutputSplitter(format, [tool])
