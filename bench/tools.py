@@ -22,8 +22,8 @@ from structured_output import (  # type: ignore[import-not-found]  # a script be
 
 from turnout.core.registry.registry import Registry
 from turnout.plugins.logits_processors.structured.bitmasks import Bitmasks, draft_paths
-from turnout.plugins.logits_processors.structured.free_text import FreeTextMasks
-from turnout.plugins.logits_processors.structured.mask_time import MaskTime
+from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks
+from turnout.plugins.logits_processors.structured.masks.mask_time import MaskTime
 from turnout.plugins.logits_processors.structured.matchers import Position
 from turnout.plugins.logits_processors.structured.vocabulary import SLICES
 from turnout.text.output.grammar.call_grammar import Wanted, call_form

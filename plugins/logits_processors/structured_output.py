@@ -51,7 +51,7 @@ class StructuredOutput(LogitsProcessor):
     def start(self, model: ServedModel) -> None:
         from turnout.plugins.logits_processors.structured.bitmasks import Bitmasks
         from turnout.plugins.logits_processors.structured.grammars import Grammars
-        from turnout.plugins.logits_processors.structured.mask_time import MaskTime
+        from turnout.plugins.logits_processors.structured.masks.mask_time import MaskTime
         from turnout.plugins.logits_processors.structured.matchers import Matchers
         from turnout.plugins.logits_processors.structured.preparing import Preparing
 
@@ -114,7 +114,7 @@ class StructuredOutput(LogitsProcessor):
     def _failed(self, request: Request, paths: Sequence[DraftPath], masks: Tensor) -> bool:
         """Whether a request cannot go on; if so, it is marked, and the others go on."""
         from turnout.plugins.logits_processors.structured.compilation import reason_of
-        from turnout.plugins.logits_processors.structured.mask_time import TOO_LONG
+        from turnout.plugins.logits_processors.structured.masks.mask_time import TOO_LONG
 
         grammar = self._grammar_of[request]
         for path in paths:

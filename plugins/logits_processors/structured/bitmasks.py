@@ -10,8 +10,8 @@ from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
 from turnout.kernels.threads import kernel_threads
-from turnout.plugins.logits_processors.structured.free_text import FreeState, FreeTextMasks
-from turnout.plugins.logits_processors.structured.mask_time import MaskTime
+from turnout.plugins.logits_processors.structured.masks.free_text import FreeState, FreeTextMasks
+from turnout.plugins.logits_processors.structured.masks.mask_time import MaskTime
 from turnout.plugins.logits_processors.structured.matchers import Position
 
 __all__ = ["Bitmasks", "DraftPath", "draft_paths", "forbid"]

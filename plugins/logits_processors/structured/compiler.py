@@ -12,10 +12,10 @@ from turnout.core.errors import RequestError
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.plugins.logits_processors.structured.claims import Claim
 from turnout.plugins.logits_processors.structured.compilation import compiled, in_thread
-from turnout.plugins.logits_processors.structured.free_text import FreeTextMasks
+from turnout.plugins.logits_processors.structured.compile_client import TOO_LONG, CompileProcess
+from turnout.plugins.logits_processors.structured.frames import Verdict
 from turnout.plugins.logits_processors.structured.lanes import Lane
-from turnout.plugins.logits_processors.structured.process.compile_client import TOO_LONG, CompileProcess
-from turnout.plugins.logits_processors.structured.process.frames import Verdict
+from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
 
 __all__ = ["ClaimEnded", "Compiler", "Grammar"]

@@ -12,7 +12,7 @@ from llguidance import LLMatcher
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.logits_processors.structured.compiler import Grammar
-from turnout.plugins.logits_processors.structured.free_text import FreeState, FreeTextMasks
+from turnout.plugins.logits_processors.structured.masks.free_text import FreeState, FreeTextMasks
 
 __all__ = ["GrammarViolation", "Matchers", "Position"]
 

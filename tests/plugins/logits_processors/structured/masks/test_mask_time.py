@@ -7,8 +7,8 @@ from toy import toy_request
 
 from turnout.core.types.request import Request
 from turnout.plugins.decoding.greedy import Greedy
-from turnout.plugins.logits_processors.structured import mask_time
-from turnout.plugins.logits_processors.structured.mask_time import MaskTime
+from turnout.plugins.logits_processors.structured.masks import mask_time
+from turnout.plugins.logits_processors.structured.masks.mask_time import MaskTime
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The process in which forms are compiled first: what crashes, hangs or fills memory there harms no request.
 
-``python -m turnout.….structured.process.compile_process``, with a socket as standard input::
+``python -m turnout.plugins.logits_processors.structured.compile_process``, with a socket as standard input::
 
     engine ──control──▶ this process: builds the vocabulary's tables, and forks for each socket it is sent
       │                     │ fork
@@ -23,8 +23,8 @@ from typing import NoReturn
 
 from llguidance import LLTokenizer
 
-from turnout.plugins.logits_processors.structured.process.compile_worker import work
-from turnout.plugins.logits_processors.structured.process.frames import Verdict, receive, send
+from turnout.plugins.logits_processors.structured.compile_worker import work
+from turnout.plugins.logits_processors.structured.frames import Verdict, receive, send
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
 
 __all__ = ["main"]

@@ -17,8 +17,8 @@ from llguidance import LLMatcher, LLTokenizer
 
 from turnout.core import limits
 from turnout.plugins.logits_processors.structured.compilation import compiled, in_thread, reason_of
-from turnout.plugins.logits_processors.structured.mask_time import TOO_LONG
-from turnout.plugins.logits_processors.structured.process.frames import Job, Verdict, receive, send
+from turnout.plugins.logits_processors.structured.frames import Job, Verdict, receive, send
+from turnout.plugins.logits_processors.structured.masks.mask_time import TOO_LONG
 from turnout.plugins.logits_processors.structured.sources import source
 
 __all__ = ["TRIAL_STACK_MIB", "work"]

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from turnout.core.errors import Overloaded
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.plugins.logits_processors.structured.claims import Claim
-from turnout.plugins.logits_processors.structured.process.frames import Job, Verdict, receive, send
+from turnout.plugins.logits_processors.structured.frames import Job, Verdict, receive, send
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
 
 __all__ = ["TOO_LONG", "CompileProcess"]
 
-MODULE = "turnout.plugins.logits_processors.structured.process.compile_process"
+MODULE = "turnout.plugins.logits_processors.structured.compile_process"
 START_SECONDS = 120.0
 """How long the process may take to build the vocabulary's tables."""
 STARTS = 3

@@ -15,8 +15,8 @@ from turnout.core.types.output_format import OutputFormat, Region
 from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.formats.hermes import THINK
 from turnout.plugins.logits_processors.structured.bitmasks import Bitmasks, draft_paths
-from turnout.plugins.logits_processors.structured.free_text import FreeTextMasks
-from turnout.plugins.logits_processors.structured.mask_time import MaskTime
+from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks
+from turnout.plugins.logits_processors.structured.masks.mask_time import MaskTime
 from turnout.plugins.logits_processors.structured.matchers import Position
 from turnout.plugins.logits_processors.structured.vocabulary import SLICES
 from turnout.testing.checks.babbler import Babbler

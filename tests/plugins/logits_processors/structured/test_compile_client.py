@@ -15,8 +15,8 @@ from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.logits_processors.structured.claims import Claim
+from turnout.plugins.logits_processors.structured.compile_client import TOO_LONG, CompileProcess
 from turnout.plugins.logits_processors.structured.exact_tokenizer import read_vocabulary
-from turnout.plugins.logits_processors.structured.process.compile_client import TOO_LONG, CompileProcess
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in /proc")
 
