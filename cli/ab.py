@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError
 from turnout.lab.arms import Arm, check_arms, parse_arms
-from turnout.server.ab.ab_test import ABTest
+from turnout.server.fleet.ab_test import ABTest
 
 __all__ = ["live_test"]
 
@@ -36,7 +36,9 @@ def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
     check_arms([arm])
     from turnout.lab.ab.live_trial import LiveTrial  # scipy, which a server without a test does not need
 
-    base, other = map(_half_of_the_cores, _shares_of_memory(engine, arm))
+    base, other = (
+        _share_of_the_cores(config, 2 * server.replicas) for config in _shares_of_memory(engine, arm)
+    )
     return ABTest(
         base=BASE,
         base_config=base,
@@ -48,11 +50,11 @@ def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
     )
 
 
-def _half_of_the_cores(config: EngineConfig) -> EngineConfig:
-    """The configuration of one of two engines on this machine, unless it says how many there are."""
+def _share_of_the_cores(config: EngineConfig, engines: int) -> EngineConfig:
+    """The configuration of one of so many engines on this machine, unless it says how many there are."""
     if "cpu_engines" in config.model_fields_set:
         return config
-    return config.model_copy(update={"cpu_engines": 2})
+    return config.model_copy(update={"cpu_engines": engines})
 
 
 def _shares_of_memory(engine: EngineConfig, arm: Arm) -> tuple[EngineConfig, EngineConfig]:

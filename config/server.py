@@ -80,6 +80,18 @@ class ServerConfig(Config):
         "were. 0: the server ends with the engine.",
     )
     """See [when the engine dies](../how-to/serve.md#when-the-engine-dies)."""
+    replicas: int = Field(
+        1,
+        gt=0,
+        le=limits.REPLICAS.whole,
+        description="Engines behind the port; when one dies, its requests go on in another.",
+    )
+    """They share the cores and `--memory-share`. See [several engines](../how-to/scale.md)."""
+    router: str = Field(
+        "least-loaded",
+        description="Policy that chooses the replica for each request, as `NAME` or `NAME:option=value,…`.",
+    )
+    """`turnout simulate` runs the same policies."""
     shutdown_timeout: float = Field(
         25,
         ge=0,

@@ -62,6 +62,7 @@ __all__ = [
     "PROMPT_TOKENS",
     "READING_SECONDS",
     "REPEATED",
+    "REPLICAS",
     "REQUEST_ID",
     "REQUEST_MEMORY",
     "RESTART_WAIT",
@@ -289,6 +290,13 @@ CONNECTIONS = Limit(
     what="open connections, as far as the system grants descriptors",
     answer="the connection that has waited longest for a request is closed",
     option="--max-connections",
+)
+REPLICAS = Limit(
+    most=64,
+    unit="engines",
+    what="replicas of a server",
+    answer="start-up says so; 409 where one is added",
+    option="--replicas",
 )
 WAITING = Limit(
     most=4096,

@@ -227,6 +227,7 @@ class _Parts:
             output_format=self.format.format,
             fingerprint=fingerprint(self.config, self.checkpoint, self.setup),
             facts=self._facts(),
+            resumes=all(decoding.resumes for decoding in self.policies.decodings_by_name.values()),
             cpu_kernels=self.setup.cpu_kernels,
             summary=list(self._summary()),
         )

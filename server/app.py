@@ -15,12 +15,11 @@ from starlette.routing import Route
 
 from turnout.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server.ab.arm_header import ARM_HEADER, ArmHeaderMiddleware
-from turnout.server.ab.arms import Arms
 from turnout.server.admin import ab as admin_ab
 from turnout.server.admin import kv as admin_kv
 from turnout.server.admin import plugins as admin_plugins
 from turnout.server.admin import prefixes as admin_prefixes
+from turnout.server.admin import replicas as admin_replicas
 from turnout.server.admin import scheduler as admin_scheduler
 from turnout.server.api import models, tokenization
 from turnout.server.api.batches import batches, files
@@ -39,6 +38,8 @@ from turnout.server.api.ollama.generate import generate as ollama_generate
 from turnout.server.api.ollama.refused import refuse_change, refuse_embedding
 from turnout.server.api.responses import stored
 from turnout.server.api.responses.create import responses
+from turnout.server.fleet.arm_header import ARM_HEADER, ArmHeaderMiddleware
+from turnout.server.fleet.arms import Arms
 from turnout.server.http.access.auth import AuthMiddleware
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.turns import Turns
@@ -105,6 +106,8 @@ ROUTES = [
     Route("/admin/plugins", admin_plugins.list_plugins),
     Route("/admin/prefixes", admin_prefixes.list_prefixes),
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),
+    Route("/admin/replicas", admin_replicas.show_replicas),
+    Route("/admin/replicas", admin_replicas.change_replicas, methods=["POST"]),
     Route("/admin/prefixes/{name}", admin_prefixes.unpin_prefix, methods=["DELETE"]),
 ]
 """Every path; `server.http.access.auth` decides which of them need a key."""

@@ -12,10 +12,10 @@ from typing import Any
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, EngineError, EngineGone
 from turnout.core.process import freeze_garbage, quick_turns
-from turnout.server.ab.ab_test import check_memory, check_ready
-from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
-from turnout.server.engine.client import ProcessClient
+from turnout.server.fleet.ab_test import check_memory, check_ready
+from turnout.server.fleet.arms import Arms
+from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.http.connections.listening import Listener
 from turnout.server.signals import Signals
@@ -25,31 +25,31 @@ __all__ = ["run"]
 logger = logging.getLogger(__name__)
 
 
-async def run(listener: Listener, clients: Sequence[ProcessClient], arms: Arms, config: ServerConfig) -> None:
-    """Serve until asked to stop. `clients` are those of the arms; the first has been configured.
+async def run(listener: Listener, fleets: Sequence[Fleet], arms: Arms, config: ServerConfig) -> None:
+    """Serve until asked to stop. `fleets` are those of the arms; the first has been configured.
 
     Raises EngineError when an engine cannot be assembled or no engine is left, ConfigError when an engine
     refuses its configuration or two configurations do not go together.
     """
-    signals = Signals(clients)
+    signals = Signals(fleets)
     try:
-        await _first_of(_start(clients, arms), signals.wait())
+        await _first_of(_start(fleets, arms), signals.wait())
         if not signals.stopping:
             signals.server = HttpServer(create_app(arms, config), listener, config)
             _announce(arms, config, listener.url)
             with freeze_garbage(), quick_turns():
-                await _serve(signals.server, clients, arms, signals, config.shutdown_timeout)
+                await _serve(signals.server, fleets, arms, signals, config.shutdown_timeout)
     finally:
         await arms.close()
 
 
-async def _start(clients: Sequence[ProcessClient], arms: Arms) -> None:
+async def _start(fleets: Sequence[Fleet], arms: Arms) -> None:
     """Start the engines one after the other: each sees the memory that those before it have taken."""
-    for client, arm in zip(clients, arms.all, strict=True):
+    for fleet, arm in zip(fleets, arms.all, strict=True):
         if arm is not arms.first:
-            client.configure(arm.config)
+            fleet.configure(arm.config)
         try:
-            await client.start()
+            await fleet.start()
         except EngineError as error:
             if arms.trial is None:
                 raise
@@ -60,7 +60,7 @@ async def _start(clients: Sequence[ProcessClient], arms: Arms) -> None:
 
 
 async def _serve(
-    server: HttpServer, clients: Sequence[ProcessClient], arms: Arms, signals: Signals, timeout: float
+    server: HttpServer, fleets: Sequence[Fleet], arms: Arms, signals: Signals, timeout: float
 ) -> None:
     """Serve until asked to stop, and then for at most `timeout` seconds until the last request has ended."""
     serving = asyncio.create_task(server.serve())
@@ -70,8 +70,8 @@ async def _serve(
             logger.info("requests may take up to %g s to end; another signal ends them at once", timeout)
         await _first_of(asyncio.wait({serving}), arms.gone(), arms.finish(timeout))
     failure = arms.failure
-    for client in clients:
-        client.refuse("the server is shutting down")
+    for fleet in fleets:
+        fleet.refuse("the server is shutting down")
     server.should_exit = True
     await serving
     if failure is not None and not signals.stopping:

@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from turnout.config import EngineConfig, ServerConfig
-from turnout.server.ab.ab_test import ABTest, check_vocabularies
-from turnout.server.ab.arms import Arms, ServedArm
+from turnout.core.registry.registry import Registry
+from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import FACTORY, ProcessClient
+from turnout.server.fleet.ab_test import ABTest, check_vocabularies
+from turnout.server.fleet.arms import Arms, ServedArm
+from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.access.keys import check_keys
 from turnout.server.http.connections.listening import Listener, listening
 from turnout.server.http.request_log import LOG_FORMAT, mark_record
@@ -40,28 +43,39 @@ def serve(
     for template in {config.chat_template for config in configs} - {None}:
         given_template(str(template))
     with listening(server_config) as listener, _terminable():
-        clients = [
-            ProcessClient(
-                factory=factory,
-                log_level=server_config.log_level,
-                restarts=server_config.engine_restarts,
-                arm=arm,
-            )
+        fleets = [
+            _fleet(arm, engine_config, server_config, factory)
             for arm in ((ab.base, ab.name) if ab else ("",))
         ]
         try:
-            _serve(listener, clients, ab.base_config if ab else engine_config, server_config, ab)
+            _serve(listener, fleets, ab.base_config if ab else engine_config, server_config, ab)
         except KeyboardInterrupt:
             pass  # before the event loop handles signals
         finally:
-            for client in clients:
-                client.kill()
+            for fleet in fleets:
+                fleet.kill()
     return 0
+
+
+def _fleet(arm: str, engine: EngineConfig, server: ServerConfig, factory: str) -> Fleet:
+    """The replicas of an arm, whose processes start now."""
+
+    def launch(name: str, journal: AdminJournal) -> ProcessClient:
+        return ProcessClient(
+            factory=factory,
+            log_level=server.log_level,
+            restarts=server.engine_restarts,
+            arm=arm,
+            replica=name,
+            journal=journal,
+        )
+
+    return Fleet(launch, server.replicas, Registry.of(engine).create("router", server.router))
 
 
 def _serve(
     listener: Listener,
-    clients: Sequence[ProcessClient],
+    fleets: Sequence[Fleet],
     engine_config: EngineConfig,
     server_config: ServerConfig,
     ab: ABTest | None,
@@ -70,7 +84,7 @@ def _serve(
 
     # Here rather than in the engine, so that a download is visible and can be ended by Ctrl-C.
     folder = resolve_model(engine_config.model, revision=engine_config.revision)
-    clients[0].configure(engine_config)
+    fleets[0].configure(engine_config)
 
     import asyncio
 
@@ -78,15 +92,15 @@ def _serve(
     from turnout.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder, engine_config.chat_template)
-    arms = Arms.of_one(clients[0], tokenizer, engine_config)
+    arms = Arms.of_one(fleets[0], tokenizer, engine_config)
     if ab is not None:
         other = resolve_model(ab.config.model, revision=ab.config.revision)
         check_vocabularies(ab, folder, other)
-        base = ServedArm(clients[0], tokenizer, ab.base, ab.base_config, {}, 1 - ab.share)
+        base = ServedArm(fleets[0], tokenizer, ab.base, ab.base_config, {}, 1 - ab.share)
         others = load_tokenizer(other, ab.config.chat_template)
-        arm = ServedArm(clients[1], others, ab.name, ab.config, ab.changes, ab.share)
+        arm = ServedArm(fleets[1], others, ab.name, ab.config, ab.changes, ab.share)
         arms = Arms([base, arm], ab.trial)
-    asyncio.run(run(listener, clients, arms, server_config))
+    asyncio.run(run(listener, fleets, arms, server_config))
 
 
 def _log(level: str) -> None:

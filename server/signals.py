@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Sequence
 
-from turnout.server.engine.client import ProcessClient
+from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.connections.http_server import HttpServer
 
 __all__ = ["Signals"]
@@ -15,10 +15,10 @@ __all__ = ["Signals"]
 class Signals:
     """Handles the signals in the running event loop, from its construction on."""
 
-    def __init__(self, clients: Sequence[ProcessClient]) -> None:
+    def __init__(self, fleets: Sequence[Fleet]) -> None:
         self.server: HttpServer | None = None
         """The HTTP server to stop, once there is one."""
-        self._clients = clients
+        self._fleets = fleets
         self._stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
@@ -39,8 +39,8 @@ class Signals:
 
     def _end_now(self) -> None:
         """End all requests and the engines at once, and wait for no client."""
-        for client in self._clients:
-            client.refuse("the server is shutting down")
-            client.kill()
+        for fleet in self._fleets:
+            fleet.refuse("the server is shutting down")
+            fleet.kill()
         if self.server is not None:
             self.server.force_exit = True

@@ -362,6 +362,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How the model writes reasoning and tool calls; None: not known."""
     facts: ModelFacts = ModelFacts()
     """What is told of the model itself."""
+    resumes: bool = False
+    """Whether every request can go on in another engine: all decoding strategies on offer allow it."""
     cpu_kernels: str = ""
     """The kernels that were chosen for a CPU, as the option has them: ``native`` or ``torch``; else empty."""
     summary: list[str]

@@ -62,6 +62,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Whose request this is, for policies that share between clients."""
     user: str = ""
     """Which of the client's users it is for; empty where the client names none."""
+    session: str = ""
+    """The client's name for the conversation, for routers; empty where the client names none."""
     origin: str = ""
     """What it came by, which no client can choose: a name for its key, or without keys its peer's address.
     Origins take turns at work that is done before a request is served."""

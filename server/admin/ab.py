@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.interfaces.trial import Trial
-from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.api.context import context_of
+from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse

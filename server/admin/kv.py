@@ -11,7 +11,7 @@ from starlette.responses import Response
 from turnout.core.errors import RequestError
 from turnout.core.types.messages import KVGroupState, KVSnapshot, Ready, ShowKV
 from turnout.server.api.context import context_of
-from turnout.server.engine.admin_client import fetch
+from turnout.server.http.admin_client import fetch
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import ARM, Parameter, operation
 

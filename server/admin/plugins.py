@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from turnout.core.types.messages import ListPlugins, PluginStates
 from turnout.server.api.context import context_of
-from turnout.server.engine.admin_client import fetch
+from turnout.server.http.admin_client import fetch
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import ARM, operation
 

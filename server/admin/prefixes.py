@@ -18,11 +18,11 @@ from turnout.core.errors import EngineError, RequestError, TurnoutError
 from turnout.core.types.messages import ListPrefixes, PinnedPrefix, PinnedPrefixes, PinPrefix, UnpinPrefix
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
 from turnout.server.api.text_pool import LONG
-from turnout.server.engine.admin_client import fetch, send
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.access.auth import client_of
+from turnout.server.http.admin_client import fetch, send
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse

@@ -13,7 +13,7 @@ from turnout.core.errors import ConfigError, RequestError
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.types.messages import SchedulerState, SetScheduler, ShowScheduler
 from turnout.server.api.context import context_of
-from turnout.server.engine.admin_client import fetch
+from turnout.server.http.admin_client import fetch
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import ARM, operation

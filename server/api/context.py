@@ -13,11 +13,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from turnout.config import ServerConfig
-from turnout.server.ab.arm_header import mark_arm
-from turnout.server.ab.arms import Arms, ServedArm
-from turnout.server.ab.assignment import session_of
 from turnout.server.api.background import Background, end_unfinished
 from turnout.server.api.text_pool import TextPool
+from turnout.server.fleet.arm_header import mark_arm
+from turnout.server.fleet.arms import Arms, ServedArm
+from turnout.server.fleet.assignment import session_of
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
@@ -45,6 +45,7 @@ class Context:
     """Set when a batch has come, or is cancelled."""
     created: int = field(default_factory=lambda: int(time.time()))
     texts: TextPool = field(default_factory=TextPool)
+    kv_stats: KVStats = field(default_factory=KVStats)
     templates: TemplateProcesses = field(default_factory=TemplateProcesses)
     rendering: PieceThread = field(default_factory=PieceThread)
 
@@ -58,11 +59,6 @@ class Context:
             )
             for arm in self.arms.all
         }
-
-    @cached_property
-    def kv_stats(self) -> Mapping[str, KVStats]:
-        """By arm."""
-        return {arm.name: KVStats(arm.client) for arm in self.arms.all}
 
     @cached_property
     def key_metrics(self) -> KeyMetrics:

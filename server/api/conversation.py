@@ -11,10 +11,10 @@ from starlette.requests import Request
 
 from turnout.core import limits
 from turnout.core.types.request import RequestSpec
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
 from turnout.server.api.prompts import TOKEN_BYTES, fitting
 from turnout.server.api.request_sizes import check_copies, check_logprobs
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import Client, client_of
 from turnout.server.http.bodies.values import validate_body

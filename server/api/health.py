@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import fields, operation
 
@@ -40,6 +40,8 @@ async def health(request: Request) -> Response:
         report = {"status": "stuck", "reason": reason}
     if arms.trial is not None:
         report["arms"] = {arm.name: _condition(arm) for arm in arms.all}
+    elif len(arms.first.client.replicas) > 1:
+        report["replicas"] = {replica.name: replica.condition for replica in arms.first.client.replicas}
     return JsonResponse(report, status_code=200 if report["status"] == "ok" else 503)
 
 

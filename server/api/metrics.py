@@ -9,11 +9,12 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
+from turnout.server.fleet.arms import ServedArm
+from turnout.server.fleet.replica import FleetReplica
 from turnout.server.http.access.auth import by_admin
 from turnout.server.http.openapi.operation import operation
-from turnout.server.metrics.arm_metrics import ByArm, Together
+from turnout.server.metrics.arm_metrics import Labelled, Together
 from turnout.server.metrics.engine_metrics import Scrape
 
 __all__ = ["metrics"]
@@ -27,22 +28,32 @@ async def metrics(request: Request) -> Response:
     scrapes = await asyncio.gather(*(_scrape(context, arm) for arm in arms.all))
     collected: Collector = scrapes[0]
     if arms.trial is not None:
-        collected = ByArm({arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
+        collected = Labelled("arm", {arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
     if by_admin(request):
         collected = Together([collected, context.key_metrics])
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(collected), media_type=content_type)
 
 
-async def _scrape(context: Context, arm: ServedArm) -> Scrape:
-    client = arm.client
-    snapshot = await context.kv_stats[arm.name].latest() if arm.active else None
-    serving = arm.active and client.failure is None and not client.restarting
+async def _scrape(context: Context, arm: ServedArm) -> Collector:
+    """Of an arm: what the server measures, then what its engines report, by replica if it has several."""
+    replicas = arm.client.replicas
+    scrapes = await asyncio.gather(*(_engine(context, arm, replica) for replica in replicas))
+    engines: Collector = scrapes[0]
+    if len(replicas) > 1:
+        named = zip(replicas, scrapes, strict=True)
+        engines = Labelled("replica", {replica.name: scrape for replica, scrape in named})
+    return Together([context.metrics[arm.name].registry, engines])
+
+
+async def _engine(context: Context, arm: ServedArm, replica: FleetReplica) -> Scrape:
+    client = replica.client
+    serving = arm.active and replica.condition in ("serving", "draining", "drained")
+    snapshot = await context.kv_stats.latest(client) if serving else None
     return Scrape(
-        context.metrics[arm.name].registry,
         context.model_name,
         client.restarts,
         client.stats if serving else None,
-        snapshot if serving else None,
-        client.ready.kv_bytes_per_token,
+        snapshot,
+        arm.client.ready.kv_bytes_per_token,
     )

@@ -12,9 +12,9 @@ from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.request_sizes import check_copies, check_logprobs, check_repetition
 from turnout.server.api.text_pool import LONG, TextPool
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.access.auth import Client
 from turnout.server.http.request_memory import HeldMemory
 from turnout.server.protocol.completions import CompletionRequest, Prompt

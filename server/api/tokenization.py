@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
 from turnout.server.api.conversation import conversation_text
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse

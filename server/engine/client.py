@@ -1,16 +1,15 @@
 """The server's client of an engine in a process of its own, which survives the death of that process.
 
 The server knows what each client has received. So when the engine's process dies, another process takes its
-place, and every request goes on after the last token that was delivered.
+place, and every request goes on after the last token that was delivered: there, or on another engine that
+takes it over meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-
-import msgspec
+from collections.abc import Callable
 
 from turnout.config import EngineConfig
 from turnout.core import limits
@@ -29,10 +28,10 @@ from turnout.core.types.messages import (
     Stats,
     Submit,
 )
-from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.death import Death
-from turnout.server.engine.process import EngineProcess
+from turnout.server.engine.process import EngineLaunch, EngineProcess
+from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.request_streams import RequestStreams
 from turnout.server.engine.restart_limit import RestartLimit
 
@@ -52,7 +51,7 @@ ADMIN_TIMEOUT_SECONDS = 30.0
 
 
 class ProcessClient:
-    """An `EngineClient`. Starts the process when constructed; everything else happens in one event loop.
+    """Starts the process when constructed; everything else happens in one event loop.
 
     ::
 
@@ -64,10 +63,23 @@ class ProcessClient:
     """
 
     def __init__(
-        self, *, factory: str = FACTORY, log_level: str = "info", restarts: int = 0, arm: str = ""
+        self,
+        *,
+        factory: str = FACTORY,
+        log_level: str = "info",
+        restarts: int = 0,
+        arm: str = "",
+        replica: str = "",
+        journal: AdminJournal | None = None,
     ) -> None:
-        self._factory, self._log_level, self._arm = factory, log_level, arm
-        self._process = EngineProcess(factory, log_level, arm)
+        """`journal`: what every engine is told that starts, shared with other clients.
+
+        Raises OSError if the system has no room for a process.
+        """
+        self._launched = EngineLaunch(factory, log_level, arm, replica)
+        self._process = EngineProcess(self._launched)
+        self.elsewhere: Callable[[RequestStream], bool] = _nowhere
+        """Asked to have a request served by another engine when this one has died; False: there is none."""
         self._restart_limit = RestartLimit(restarts)
         self._config: EngineConfig | None = None
         self._most_requests = 0
@@ -77,7 +89,7 @@ class ProcessClient:
         """The end of the wait for it."""
         self._overdue = False
         """An engine is being replaced, for longer than requests wait."""
-        self._journal = AdminJournal()
+        self._journal = AdminJournal() if journal is None else journal
         self.streams = RequestStreams()
         """The requests that clients wait for."""
         self._replies: dict[str, asyncio.Future[Reply]] = {}
@@ -174,26 +186,32 @@ class ProcessClient:
 
     # -------------------------------------------------------------- requests
 
-    async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
-        """As `EngineClient.submit` says."""
+    @property
+    def room(self) -> bool:
+        """Whether the engine may be given another request, now or once it has been replaced."""
+        return self.failure is None and not self._overdue and len(self.streams) < self._most_requests
+
+    def check(self) -> None:
+        """Raise EngineGone if the engine is gone, Overloaded if it may be given no other request now."""
         self._check()
         if len(self.streams) >= self._most_requests:
             raise Overloaded(self._too_many())
-        if request.arrival is None:  # the engine reads it after its step, on the same clock
-            request = msgspec.structs.replace(request, arrival=monotonic())
         if self._overdue:
             raise Overloaded("the engine died, and another one is not ready yet; try again later")
-        stream = self.streams.add(request)
-        if not self.streams.waits(request.id):
-            self._send(Submit(request))  # if an engine is starting, it gets the request when it is ready
-        try:
-            while (delta := await stream.next()) is not None:
-                yield delta
-        finally:
-            self.streams.remove(request.id)
-            if not stream.over:
-                self._send(Abort(request.id))
-            self._try_next(after=request.id)  # what ended it may have been no delta
+
+    def attach(self, stream: RequestStream) -> None:
+        """Have a request served, from where the engine that had it before has left it."""
+        self.streams.add(stream)
+        if not self.streams.waits(stream.spec.id):
+            self._send(Submit(stream.resumed()))  # an engine that is starting gets it when it is ready
+
+    def detach(self, stream: RequestStream) -> None:
+        """Have a request served no longer; nothing more comes of it."""
+        id = stream.spec.id
+        self.streams.remove(id)
+        if not stream.over:
+            self._send(Abort(id))
+        self._try_next(after=id)  # what ended it may have been no delta
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """As `EngineClient.abort` says."""
@@ -266,18 +284,8 @@ class ProcessClient:
         if stream is None:
             return
         stream.deliver(delta)
-        if self.streams.unread.size > limits.UNREAD.most:
-            self._give_up_slowest()
         self.streams.progressed = True
         self._try_next(after=delta.request_id)
-
-    def _give_up_slowest(self) -> None:
-        """End the request whose client has left most unread. `submit` learns of it when it is read again."""
-        stream = self.streams.largest_unread()
-        message = f"the client reads too slowly: {stream.unread:,} bytes wait for it, and others' answers too"
-        logger.warning("request %s is given up: %s", stream.spec.id, message)
-        stream.give_up(Overloaded(f"{message}; try again later"))
-        self._send(Abort(stream.spec.id))
 
     def _on_ready(self, ready: Ready) -> None:
         """An engine is assembled: the first one, or one that takes over."""
@@ -286,6 +294,8 @@ class ProcessClient:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+        for command in self._journal.commands():
+            self._send(command)
         assert self._ready is not None
         if not self._ready.done():
             self._ready.set_result(ready)
@@ -293,8 +303,6 @@ class ProcessClient:
                 self._config = self._config.model_copy(update={"cpu_kernels": ready.cpu_kernels})
             return
         logger.warning("another engine has taken over; %d requests go on", len(self.streams))
-        for command in self._journal.commands():
-            self._send(command)
         for request in self.streams.hand_over():
             self._send(Submit(request))
 
@@ -315,6 +323,7 @@ class ProcessClient:
         counts = fault = death.fault or cause is not None
         if served:
             counts = self._judge(fault, reason)
+        self._move_streams()
         final = cause is not None and cause.final
         if self._started and self.failure is None and not final and self._restart_limit.allow(counts=counts):
             self._start_another(reason)
@@ -337,6 +346,12 @@ class ProcessClient:
                 self._restart_limit.forgive(killer.deaths)
         return fault and not trial
 
+    def _move_streams(self) -> None:
+        """Has other engines take over what need not wait for the next one here."""
+        for stream in self.streams.movable():
+            if self.elsewhere(stream):
+                self.streams.remove(stream.spec.id)
+
     def _start_another(self, reason: str) -> None:
         pause = self._restart_limit.pause
         waiting = len(self.streams.unfinished)
@@ -351,7 +366,7 @@ class ProcessClient:
         if self.failure is not None or self._gone.is_set() or not self._restart_limit.open:
             return
         try:
-            self._process = EngineProcess(self._factory, self._log_level, self._arm)
+            self._process = EngineProcess(self._launched)
         except OSError as error:  # no descriptor, process or memory is left, for now
             logger.error("no engine can be started: %s; trying again in %g s", error, RETRY_SECONDS)
             self._launch = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._start_process)
@@ -365,3 +380,7 @@ class ProcessClient:
         self._overdue = True
         seconds = limits.RESTART_WAIT.whole
         self.streams.fail(EngineGone(f"the engine died, and no other was ready within {seconds} seconds"))
+
+
+def _nowhere(_: RequestStream) -> bool:
+    return False

@@ -47,7 +47,7 @@ def main() -> None:
             _fail(channel, error, final=bad_config and not _may_pass(error), bad_config=bad_config)
         if assembled is None:
             return
-        assembled.engine.locate(arm=given.arm)
+        assembled.engine.locate(arm=given.arm, replica=given.replica)
         try:
             channel.send([assembled.ready])
             Thread(target=assembled.engine.warm_up, name="warm-up", daemon=True).start()
@@ -63,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--factory", required=True, help="what builds the engine, as MODULE:FUNCTION")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--arm", default="", help="the arm of a live A/B test, for observers")
+    parser.add_argument("--replica", default="", help="the name among its replicas, for observers")
     return parser.parse_args()
 
 

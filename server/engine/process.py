@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from turnout.core.clock import monotonic
 from turnout.core.types.messages import Command, Event, Shutdown
@@ -12,7 +13,7 @@ from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.child import Child
 from turnout.server.engine.death import Death
 
-__all__ = ["EngineProcess"]
+__all__ = ["EngineLaunch", "EngineProcess"]
 
 LAST_MESSAGE_SECONDS = 0.2
 """How long to wait, once the process has ended, for a message still on its way."""
@@ -20,13 +21,33 @@ TURN_SECONDS = 0.005
 """How long messages may keep the event loop from others: hundreds come at once when it was kept itself."""
 
 
+class EngineLaunch(NamedTuple):
+    """What every process of one engine is started with, the first and those that take its place."""
+
+    factory: str
+    """What builds the engine, as ``MODULE:FUNCTION``."""
+    log_level: str
+    arm: str = ""
+    """The arm of a live test that it serves, for observers."""
+    replica: str = ""
+    """Its name among its replicas, for observers."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """On the command line, after the address."""
+        return [
+            *("--factory", self.factory, "--log-level", self.log_level),
+            *(f"--arm={self.arm}", f"--replica={self.replica}"),
+        ]
+
+
 class EngineProcess:
     """A process, and the channel to it. A process is never restarted: another takes its place."""
 
-    def __init__(self, factory: str, log_level: str, arm: str = "") -> None:
+    def __init__(self, launch: EngineLaunch) -> None:
         """Raises OSError if the system has no room for it."""
         self._channel = ServerChannel()
-        arguments = [self._channel.address, "--factory", factory, "--log-level", log_level, f"--arm={arm}"]
+        arguments = [self._channel.address, *launch.arguments]
         try:
             self._child = Child("turnout.server.engine.main", arguments)
         except OSError:

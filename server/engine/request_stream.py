@@ -88,8 +88,8 @@ class RequestStream:
             if self.over:
                 return
         self._note(delta)
-        self._note_unread(delta_size(delta))
         self._queue.put_nowait(delta)
+        self._note_unread(delta_size(delta))
         if delta.finish_reason:
             self._finish(delta.index)
 
@@ -160,7 +160,7 @@ class RequestStream:
 
     def _note_unread(self, size: int) -> None:
         self.unread += size
-        self._all_unread.size += size
+        self._all_unread.add(size)
 
     def _note(self, delta: Delta) -> None:
         if self._first_token is None:

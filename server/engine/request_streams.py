@@ -8,12 +8,11 @@ in two engines that died is ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from turnout.core.errors import EngineError, EngineGone
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.request_stream import RequestStream
-from turnout.server.engine.unread import Unread
 
 __all__ = ["RequestStreams"]
 
@@ -26,7 +25,6 @@ class RequestStreams:
 
     def __init__(self) -> None:
         self._streams: dict[str, RequestStream] = {}
-        self.unread = Unread()
         self._waiting: list[str] = []
         """Not handed over to the engine yet."""
         self._tried: str | None = None
@@ -44,25 +42,28 @@ class RequestStreams:
         """The requests that the engine still has something to do for."""
         return [stream for stream in self._streams.values() if not stream.over]
 
-    def add(self, spec: RequestSpec) -> RequestStream:
-        stream = self._streams[spec.id] = RequestStream(spec, self.unread)
+    def add(self, stream: RequestStream) -> None:
+        self._streams[stream.spec.id] = stream
         if self._alone:
-            self._waiting.append(spec.id)
-        return stream
+            self._waiting.append(stream.spec.id)
 
     def get(self, id: str) -> RequestStream | None:
         return self._streams.get(id)
+
+    @property
+    def closed(self) -> bool:
+        """A suspect is tried alone, so that all others wait."""
+        return self._alone
 
     def waits(self, id: str) -> bool:
         """Whether the request is kept from the engine for now."""
         return bool(self._waiting) and id in self._waiting
 
     def remove(self, id: str) -> None:
-        self._streams.pop(id).forget_unread()
+        del self._streams[id]
 
-    def largest_unread(self) -> RequestStream:
-        """The stream that most waits for. There must be one."""
-        return max(self._streams.values(), key=lambda stream: stream.unread)
+    def all(self) -> Iterable[RequestStream]:
+        return self._streams.values()
 
     def fail(self, error: Exception) -> None:
         """End all requests with an error."""
@@ -99,12 +100,20 @@ class RequestStreams:
         stream = None if self._tried is None else self._streams.get(self._tried)
         return stream is not None and not stream.over
 
+    def movable(self) -> list[RequestStream]:
+        """The requests that another engine may take over at once: no suspects; in order of arrival.
+
+        One that was alone in an engine that died of a fault is none of them: it would take another along.
+        """
+        free = [s for s in self.unfinished if s.deaths <= 1 and s.spec.id != self._tried and not s.complete]
+        return sorted(free, key=_arrival)
+
     def hand_over(self) -> Sequence[RequestSpec]:
         """The requests to give to the engine that takes over."""
         for stream in self._streams.values():
             if stream.complete:
                 stream.fail(EngineGone("only the engine that is gone knew its timing"))
-        left = sorted(self.unfinished, key=lambda stream: stream.spec.arrival or 0.0)
+        left = sorted(self.unfinished, key=_arrival)
         self._waiting = [stream.spec.id for stream in left]
         if self._alone and self.trying:
             assert self._tried is not None
@@ -125,3 +134,7 @@ class RequestStreams:
         self._tried = suspects[0].spec.id if suspects else None
         self._waiting = [stream.spec.id for stream in suspects[1:]]
         return [stream.resumed() for stream in (*others, *suspects[:1])]
+
+
+def _arrival(stream: RequestStream) -> float:
+    return stream.spec.arrival or 0.0

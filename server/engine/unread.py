@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from turnout.core import limits
 from turnout.core.types.messages import Delta
 from turnout.core.types.packed_logprobs import PackedLogprobs
 
@@ -15,8 +18,15 @@ ITEM_BYTES, ENTRY_BYTES = 150, 120
 class Unread:
     """A sum of bytes, which the streams of all requests keep."""
 
-    def __init__(self) -> None:
+    def __init__(self, too_much: Callable[[], None] = lambda: None) -> None:
+        """`too_much`: called when the sum has grown past its bound."""
         self.size = 0
+        self._too_much = too_much
+
+    def add(self, size: int) -> None:
+        self.size += size
+        if size > 0 and self.size > limits.UNREAD.most:
+            self._too_much()
 
 
 def delta_size(delta: Delta) -> int:

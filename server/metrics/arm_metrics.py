@@ -1,4 +1,4 @@
-"""Merges the metrics of several collectors, and of several arms, into those of one server."""
+"""Merges the metrics of several collectors, of arms or of replicas, into those of one server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["ByArm", "Together"]
+__all__ = ["Labelled", "Together"]
 
 
 class Together(Collector):
@@ -21,17 +21,21 @@ class Together(Collector):
             yield from collector.collect()
 
 
-class ByArm(Collector):
-    """Each metric once, with the samples of all arms, which the label ``arm`` tells apart."""
+class Labelled(Collector):
+    """Each metric once, with the samples of several collectors, which a label tells apart."""
 
-    def __init__(self, arms: Mapping[str, Collector]) -> None:
-        self._arms = arms
+    def __init__(self, label: str, collectors: Mapping[str, Collector]) -> None:
+        """`collectors`: by their value of the label."""
+        self._label = label
+        self._collectors = collectors
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
-        for arm, collector in self._arms.items():
+        for value, collector in self._collectors.items():
             for family in collector.collect():
-                samples = [each._replace(labels={**each.labels, "arm": arm}) for each in family.samples]
+                samples = [
+                    each._replace(labels={**each.labels, self._label: value}) for each in family.samples
+                ]
                 family.samples = families[family.name].samples if family.name in families else []
                 family.samples += samples
                 families[family.name] = family

@@ -21,21 +21,19 @@ Rows = Iterable[tuple[str, str, float]]
 
 
 class Scrape(Collector):
-    """All metrics at one moment: those that the server measures, then those that the engine reports.
+    """What an engine reports, at one moment.
 
     Metrics that the engine does not report at this moment are left out: old values would mislead.
     """
 
     def __init__(
         self,
-        requests: Collector,
         model: str,
         restarts: int,
         stats: Stats | None,
         snapshot: KVSnapshot | None,
         bytes_per_token: int,
     ) -> None:
-        self._requests = requests
         self._model = model
         self._restarts = restarts
         self._stats = stats
@@ -43,7 +41,6 @@ class Scrape(Collector):
         self._bytes_per_token = bytes_per_token
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._requests.collect()
         yield from self._counters(
             [("engine_restarts", "Engines that died and were replaced.", self._restarts)]
         )

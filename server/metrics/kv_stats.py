@@ -1,15 +1,15 @@
-"""Asks the engine for the state of its KV pool, for metrics."""
+"""Asks engines for the state of their KV pools, for metrics."""
 
 from __future__ import annotations
 
 import asyncio
-import math
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.engine.client import EngineClient
 from turnout.core.errors import TurnoutError
 from turnout.core.types.messages import KVSnapshot, ShowKV
-from turnout.server.engine.admin_client import fetch
+from turnout.server.http.admin_client import CommandTaker, fetch
 
 __all__ = ["KVStats"]
 
@@ -20,29 +20,35 @@ MAX_WAIT_SECONDS = 2.0
 
 
 class KVStats:
-    """Fetches snapshots of the KV pool when they are wanted, and shares them between callers.
+    """Fetches snapshots of KV pools when they are wanted, and shares them between callers.
 
-    The engine does not report them regularly: a snapshot looks at every block, and is rarely wanted.
+    The engines do not report them regularly: a snapshot looks at every block, and is rarely wanted.
     """
 
-    def __init__(self, client: EngineClient, clock: Clock = monotonic) -> None:
-        self._client = client
+    def __init__(self, clock: Clock = monotonic) -> None:
         self._clock = clock
-        self._asked = -math.inf
-        self._answer: asyncio.Task[KVSnapshot | None] | None = None
+        self._asked: WeakKeyDictionary[CommandTaker, _Question] = WeakKeyDictionary()
+        """The latest question to each engine."""
 
-    async def latest(self) -> KVSnapshot | None:
+    async def latest(self, client: CommandTaker) -> KVSnapshot | None:
         """A recent snapshot; None if the engine is gone or does not answer in time."""
-        if self._answer is None or (
-            self._answer.done() and self._clock() >= self._asked + MIN_INTERVAL_SECONDS
+        question = self._asked.get(client)
+        if question is None or (
+            question.answer.done() and self._clock() >= question.asked + MIN_INTERVAL_SECONDS
         ):
-            self._asked = self._clock()
-            self._answer = asyncio.create_task(self._ask())
-        done, _ = await asyncio.wait({self._answer}, timeout=MAX_WAIT_SECONDS)
-        return self._answer.result() if done else None
+            question = _Question(self._clock(), asyncio.create_task(_ask(client)))
+            self._asked[client] = question
+        done, _ = await asyncio.wait({question.answer}, timeout=MAX_WAIT_SECONDS)
+        return question.answer.result() if done else None
 
-    async def _ask(self) -> KVSnapshot | None:
-        try:
-            return await fetch(self._client, ShowKV(), KVSnapshot)
-        except TurnoutError:  # `Stats` and health say what is wrong with it
-            return None
+
+class _Question(NamedTuple):
+    asked: float
+    answer: asyncio.Task[KVSnapshot | None]
+
+
+async def _ask(client: CommandTaker) -> KVSnapshot | None:
+    try:
+        return await fetch(client, ShowKV(), KVSnapshot)
+    except TurnoutError:  # `Stats` and health say what is wrong with it
+        return None

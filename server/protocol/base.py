@@ -275,9 +275,15 @@ class GenerationRequest(StructuredRequest):
         )
 
     def request_spec(
-        self, id: str, prompt: list[int], params: SamplingParams, client: str, origin: str = ""
+        self,
+        id: str,
+        prompt: list[int],
+        params: SamplingParams,
+        client: str,
+        origin: str = "",
+        session: str = "",
     ) -> RequestSpec:
-        """The request for the engine. `client`: as policies see the client. `origin`: as the spec has it."""
+        """The request for the engine; `client`: as policies see the client."""
         return RequestSpec(
             id=id,
             prompt=prompt,
@@ -287,6 +293,7 @@ class GenerationRequest(StructuredRequest):
             client=bounded_name(client),
             user="" if client == self.user else bounded_name(self.user),
             origin=origin,
+            session=bounded_name(session),
             deadline=_seconds(self.deadline_ms),
             ttft_deadline=_seconds(self.ttft_deadline_ms),
             timing=bool(self.timing),

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from turnout.cli.main import cli, serve
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineError
-from turnout.server.ab.ab_test import ABTest
+from turnout.server.fleet.ab_test import ABTest
 
 
 class Served:

@@ -14,9 +14,9 @@ from turnout import LLM
 from turnout.config import ServerConfig
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.types.request import RequestSpec
-from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
 from turnout.server.engine.request_stream import RequestStream
+from turnout.server.fleet.arms import Arms
 
 __all__ = ["answered", "answers_over_http"]
 

@@ -202,6 +202,7 @@ def build(config: EngineConfig) -> EchoEngine:
         kv=config.kv,
         kv_bytes_per_token=BYTES_PER_TOKEN,
         fingerprint="echo-1",
+        resumes=True,
         cpu_kernels="torch",
         summary=["an echo engine"],
     )

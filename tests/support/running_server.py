@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 import httpx
 
 from turnout.config import EngineConfig, ServerConfig
+from turnout.core.registry.registry import Registry
 from turnout.lab.ab.blocks import BlockSize
 from turnout.lab.ab.live_trial import LiveTrial
-from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.app import create_app
+from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
+from turnout.server.fleet.arms import Arms, ServedArm
+from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.connections.connection import ClientLimits
 from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.http.connections.listening import listening
@@ -30,7 +33,8 @@ class RunningServer:
 
     def __init__(self, arms: Arms, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self.arms = arms
-        self.client: ProcessClient = arms.first.client
+        self.fleet: Fleet = arms.first.client
+        self.client: ProcessClient = self.fleet.replicas[0].client
         self.loop = loop
         self.url = url
         path = url.removeprefix("unix:")
@@ -63,15 +67,13 @@ class Other:
     block: BlockSize = field(default_factory=BlockSize)
 
 
-def arms_of(
-    clients: list[ProcessClient], tokenizer: Tokenizer, engine: EngineConfig, other: Other | None
-) -> Arms:
+def arms_of(fleets: list[Fleet], tokenizer: Tokenizer, engine: EngineConfig, other: Other | None) -> Arms:
     if other is None:
-        return Arms.of_one(clients[0], tokenizer)
+        return Arms.of_one(fleets[0], tokenizer)
     changed = engine.model_copy(update=other.engine)
     changes = {name: str(value) for name, value in other.engine.items()}
-    base = ServedArm(clients[0], tokenizer, "base", engine, {}, 1 - other.share)
-    arm = ServedArm(clients[1], tokenizer, other.name, changed, changes, other.share)
+    base = ServedArm(fleets[0], tokenizer, "base", engine, {}, 1 - other.share)
+    arm = ServedArm(fleets[1], tokenizer, other.name, changed, changes, other.share)
     return Arms([base, arm], LiveTrial("base", other.name, size=other.block))
 
 
@@ -88,14 +90,18 @@ def running(
     servers: list[RunningServer] = []
 
     async def main() -> None:
-        clients = [
-            ProcessClient(factory=factory, log_level="critical", restarts=config.engine_restarts)
-            for _ in range(2 if other else 1)
-        ]
-        arms = arms_of(clients, tokenizer, engine, other)
-        for client, arm in zip(clients, arms.all, strict=True):
-            client.configure(arm.config if other else engine)
-            await client.start()
+        def launch(name: str, journal: AdminJournal) -> ProcessClient:
+            restarts = config.engine_restarts
+            return ProcessClient(
+                factory=factory, log_level="critical", restarts=restarts, replica=name, journal=journal
+            )
+
+        router = Registry.of(engine).create("router", config.router)
+        fleets = [Fleet(launch, config.replicas, router) for _ in range(2 if other else 1)]
+        arms = arms_of(fleets, tokenizer, engine, other)
+        for fleet, arm in zip(fleets, arms.all, strict=True):
+            fleet.configure(arm.config if other else engine)
+            await fleet.start()
         watching = asyncio.create_task(arms.gone())
         app = create_app(arms, config)
         with listening(config.model_copy(update={"port": 0})) as listener:

@@ -18,6 +18,7 @@ from turnout.scripts.reference.values import field_values
 from turnout.server.admin.ab import ArmState
 from turnout.server.admin.kv import KVReport
 from turnout.server.admin.prefixes import PrefixRequest, PrefixState
+from turnout.server.admin.replicas import ReplicaState
 from turnout.server.app import ROUTES
 from turnout.server.http.access.auth import ADMIN
 from turnout.server.http.openapi.docstrings import field_docstrings
@@ -66,6 +67,7 @@ TOLD = {
     "/admin/kv": "admin-api.md#the-kv-pool",
     "/admin/plugins": "admin-api.md#the-plugins",
     "/admin/prefixes": "admin-api.md#pinned-prefixes",
+    "/admin/replicas": "admin-api.md#the-replicas",
     "/admin/prefixes/{name}": "admin-api.md#pinned-prefixes",
 }
 """Where a page tells more of a path."""
@@ -83,6 +85,7 @@ def blocks() -> Blocks:
         "body of tokenize": lambda: _body(TokenizeRequest),
         "body of detokenize": lambda: _body(DetokenizeRequest),
         "arms": lambda: _answer(ArmState),
+        "replicas": lambda: _answer(ReplicaState),
         "scheduling policy": lambda: _answer(SchedulerState),
         "plugins": lambda: _answer(PluginState),
         "KV pool": lambda: _answer(KVReport, KVSnapshot),

@@ -19,7 +19,7 @@ def blocks() -> Blocks:
 
 
 def _server() -> str:
-    return _table(_scrape(None, None))
+    return _table(RequestMetrics("model", max_model_len=1).registry.collect())
 
 
 def _engine() -> str:
@@ -34,13 +34,7 @@ def _engine() -> str:
     kv = msgspec.convert(
         {**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": [], "groups": []}, KVSnapshot
     )
-    measured_by_the_server = {family.name for family in _scrape(None, None)}
-    return _table(family for family in _scrape(stats, kv) if family.name not in measured_by_the_server)
-
-
-def _scrape(stats: Stats | None, kv: KVSnapshot | None) -> list[Metric]:
-    requests = RequestMetrics("model", max_model_len=1).registry
-    return list(Scrape(requests, "model", 0, stats, kv, bytes_per_token=1).collect())
+    return _table(Scrape("model", 0, stats, kv, bytes_per_token=1).collect())
 
 
 def _table(families: Iterable[Metric]) -> str:

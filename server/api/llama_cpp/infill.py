@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.errors import RequestError
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
 from turnout.server.api.prompts import prepared_prompts
 from turnout.server.api.respond import respond
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.body import read_body

@@ -7,12 +7,12 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
 from turnout.server.api.conversation import prepared_generation, translated
 from turnout.server.api.ollama.answer import check_thinking, loaded, read_request
 from turnout.server.api.prompts import prepared_prompts
 from turnout.server.api.respond import respond
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.values import validate_body

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.errors import RequestError
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
 from turnout.server.api.ollama.answer import LATEST
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import operation

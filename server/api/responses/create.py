@@ -12,7 +12,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
 from turnout.server.api.conversation import prepared_generation, translated
 from turnout.server.api.respond import respond
@@ -23,6 +22,7 @@ from turnout.server.api.responses.keeping import (
     put_begun,
     wants_store,
 )
+from turnout.server.fleet.arms import ServedArm
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import going_on
 from turnout.server.http.bodies.body import read_body

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnout.config import ServerConfig
+from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.server.http.access.keys import Key, Keys, name_of
 from turnout.server.http.access.sites import Sites, is_loopback, names_loopback
 from turnout.server.http.errors import ApiError, respond_to_error
@@ -47,16 +48,20 @@ class Client(NamedTuple):
     the operator has named keeps its name: no client takes another's place by its `user`."""
     origin: str
     """As `RequestSpec.origin`."""
+    session: str
+    """As the client names it; empty if it does not."""
 
 
 def client_of(request: Request, user: str | None = None) -> Client:
     """The client that a request counts as."""
     key: Key | None = request.scope.get(_KEY)
     origin = key.name if key is not None else _address(request)
+    session = request.headers.get(SESSION_HEADER, "")
     if key is not None and key.named:
-        return Client(key.name, origin)
+        return Client(key.name, origin, session)
     own: str | None = request.scope.get(_NAME)
-    return Client(user or (name_of(_bearer_token(request)) if own is None else own), origin)
+    name = name_of(_bearer_token(request)) if own is None else own
+    return Client(user or name, origin, session)
 
 
 def by_admin(request: Request) -> bool:

@@ -23,7 +23,6 @@ from turnout.plugins.proposers.ngram import NGram
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.runner.assembly import build_engine
 from turnout.server.metrics.engine_metrics import Scrape
-from turnout.server.metrics.request_metrics import RequestMetrics
 
 
 class Counting(Fcfs):
@@ -86,7 +85,7 @@ def test_there_is_a_limit_to_their_number(caplog: pytest.LogCaptureFixture) -> N
 def test_a_scrape_has_them_with_labels() -> None:
     engine = toy_engine(Counting({"jumps": 3}, {"age": 2}), toy_kv(8, 4))
     stats: Stats = engine.stats()
-    collected = list(Scrape(RequestMetrics("m", 8).registry, "m", 0, stats, None, 1).collect())
+    collected = list(Scrape("m", 0, stats, None, 1).collect())
     samples = {
         (sample.name, sample.labels["name"]): sample.value
         for family in collected

@@ -39,6 +39,7 @@ from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.runner.choices import check_policies
 from turnout.runner.policies import build_observers
 from turnout.server.engine.client import ProcessClient
+from turnout.server.fleet.fleet import Fleet
 
 BLOCKS, BLOCK = 32, 4
 
@@ -337,7 +338,7 @@ def test_a_server_tells_its_arm_and_its_end(tmp_path: Path) -> None:
     config = EngineConfig(kv_memory="16MiB", device="cpu", cpu_kernels="torch", plugins_folder=str(tmp_path))
 
     async def serve() -> None:
-        client = ProcessClient(log_level="critical", arm="long")
+        client = Fleet(lambda name, _: ProcessClient(log_level="critical", arm="long", replica=name))
         client.configure(config)
         await client.start()
         params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)

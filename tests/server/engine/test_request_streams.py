@@ -11,6 +11,7 @@ from turnout.core.errors import EngineError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.request_streams import RequestStreams
 
 NAMES = ("a", "b", "c", "d")
@@ -30,7 +31,7 @@ class Server:
     def submit(self, name: str) -> None:
         params = SamplingParams(max_tokens=9)
         spec = RequestSpec(id=name, prompt=[1], params=params, seed=0, arrival=float(len(self.streams)))
-        self.streams.add(spec)
+        self.streams.add(RequestStream(spec))
         if not self.streams.waits(name):
             self.engine.append(name)
 

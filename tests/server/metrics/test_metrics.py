@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 from echo_engine import BYTES_PER_TOKEN, POOL
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from running_server import RunningServer, Start, eventually
 from streaming import COMPLETIONS, events
@@ -186,7 +185,7 @@ def test_an_engine_that_is_gone_says_nothing_and_the_next_one_begins_anew(start:
 def test_what_decoding_strategies_count_is_told_by_their_names() -> None:
     numbers = dict.fromkeys(Stats.__struct_fields__, 0)
     stats = msgspec.convert({**numbers, "counters": {"drafts accepted": 3.0}, "figures": []}, Stats)
-    families = list(Scrape(CollectorRegistry(), "echo", 0, stats, None, 1).collect())
+    families = list(Scrape("echo", 0, stats, None, 1).collect())
     (counter,) = (family for family in families if family.name == "turnout:drafts_accepted")
     assert [(sample.name, sample.value) for sample in counter.samples] == [
         ("turnout:drafts_accepted_total", 3)

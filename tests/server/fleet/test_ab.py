@@ -21,8 +21,8 @@ from streaming import COMPLETIONS
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.ab.blocks import BlockSize
-from turnout.server.ab.arm_header import ARM_HEADER
-from turnout.server.ab.assignment import session_of, session_position
+from turnout.server.fleet.arm_header import ARM_HEADER
+from turnout.server.fleet.assignment import session_of, session_position
 from turnout.text.tokenizer import Tokenizer
 
 AB = "/admin/ab"
@@ -242,14 +242,14 @@ def test_nothing_is_lost_when_an_arm_ends_under_load(start: Start, action: str, 
     staying = "long" if ending == "base" else "base"
     bodies = [{"prompt": f"stream {number}: ", "max_tokens": 40, "n": 1 + number % 2} for number in range(32)]
     expected = [streamed(server, f"s{number}", **body) for number, body in enumerate(bodies)]
-    pid = next(each.client.pid for each in server.arms.all if each.name == ending)
+    pid = next(each.client.replicas[0].client.pid for each in server.arms.all if each.name == ending)
     with ThreadPoolExecutor(40) as pool:
         streams = [
             pool.submit(streamed, server, f"s{number}", **body, user="brisk")
             for number, body in enumerate(bodies)
         ]
         waiting = pool.submit(ask, server, sessions_of(ending, 1)[0], max_tokens=200)
-        eventually(lambda: all(each.client.streams for each in server.arms.all))
+        eventually(lambda: all(each.client.replicas[0].client.streams for each in server.arms.all))
         assert server.post(AB, action=action, arm=arm).status_code == 200
         assert states(server)[ending] in ("draining", "stopped")
         later = [ask(server, session) for session in sessions_of(ending, 5)]
@@ -324,7 +324,7 @@ def test_what_is_wrong_is_named(two: RunningServer, body: dict[str, object], par
 
 
 def kill(server: RunningServer, arm: str) -> None:
-    (pid,) = [each.client.pid for each in server.arms.all if each.name == arm]
+    (pid,) = [each.client.replicas[0].client.pid for each in server.arms.all if each.name == arm]
     os.kill(pid, signal.SIGKILL)
 
 
@@ -338,7 +338,7 @@ def test_one_engine_dies_and_no_request_of_either_arm_notices(start: Start) -> N
             ]
             for arm in ("base", "long")
         }
-        eventually(lambda: all(len(each.client.streams) == 5 for each in server.arms.all))
+        eventually(lambda: all(len(each.client.replicas[0].client.streams) == 5 for each in server.arms.all))
         kill(server, "long")
         eventually(lambda: server.arms.all[1].client.restarting)
         health = server.http.get("/health")
@@ -377,7 +377,7 @@ def test_an_arm_that_is_being_stopped_serves_again_if_no_other_is_left(start: St
     (session,) = sessions_of("long", 1)
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(ask, server, session, prompt="a", max_tokens=100, user="slow")
-        eventually(lambda: server.arms.all[1].client.streams)
+        eventually(lambda: server.arms.all[1].client.replicas[0].client.streams)
         server.post(AB, action="stop", arm="long")
         kill(server, "base")
         eventually(lambda: states(server) == {"base": "failed", "long": "serving"})

@@ -10,7 +10,7 @@ from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.trial import Trial
 from turnout.runner.memory.host_memory import free_host_memory
-from turnout.server.ab.arms import ServedArm
+from turnout.server.fleet.arms import ServedArm
 from turnout.text.vocabulary import vocabulary_difference
 
 __all__ = ["ABTest", "check_memory", "check_ready", "check_vocabularies"]

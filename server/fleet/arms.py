@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Literal
 
 from turnout.config import EngineConfig
-from turnout.core.engine.client import EngineClient
 from turnout.core.interfaces.trial import Trial
-from turnout.server.ab.assignment import session_position
+from turnout.server.fleet.assignment import session_position
+from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.errors import ApiError
 from turnout.text.model_format import ModelFormat
 from turnout.text.tokenizer import Tokenizer
@@ -32,7 +32,7 @@ State = Literal["serving", "draining", "stopped", "failed"]
 class ServedArm:
     """An engine, and its part in the test."""
 
-    client: EngineClient
+    client: Fleet
     tokenizer: Tokenizer
     name: str = ""
     config: EngineConfig = field(default_factory=EngineConfig)
@@ -88,7 +88,7 @@ class Arms:
         """The server is shutting down: no arm gets another request."""
 
     @classmethod
-    def of_one(cls, client: EngineClient, tokenizer: Tokenizer, config: EngineConfig | None = None) -> Arms:
+    def of_one(cls, client: Fleet, tokenizer: Tokenizer, config: EngineConfig | None = None) -> Arms:
         """The arms of a server without an A/B test."""
         return cls([ServedArm(client, tokenizer, config=config or EngineConfig())])
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from turnout.core.engine.client import EngineClient
 from turnout.core.types.messages import AdminCommand, Reply
 from turnout.server.http.errors import ApiError
 
-__all__ = ["fetch", "send"]
+__all__ = ["CommandTaker", "fetch", "send"]
 
 STATUS = {"invalid": 400, "missing": 404, "unsupported": 409}
 CODES = {"missing": "prefix_not_found", "unsupported": "prefixes_unsupported"}
@@ -16,14 +15,22 @@ CODES = {"missing": "prefix_not_found", "unsupported": "prefixes_unsupported"}
 Value = TypeVar("Value")
 
 
-async def fetch(client: EngineClient, command: AdminCommand, kind: type[Value]) -> Value:
+class CommandTaker(Protocol):
+    """An engine, or several that are told the same."""
+
+    async def admin(self, command: AdminCommand) -> Reply:
+        """As `EngineClient.admin` says."""
+        ...
+
+
+async def fetch(client: CommandTaker, command: AdminCommand, kind: type[Value]) -> Value:
     """Send a command whose reply holds a value of `kind`, and return it. Raises what `send` raises."""
     reply = await send(client, command)
     assert isinstance(reply.value, kind), f"{type(command).__name__} was answered with {reply.value!r}"
     return reply.value
 
 
-async def send(client: EngineClient, command: AdminCommand) -> Reply:
+async def send(client: CommandTaker, command: AdminCommand) -> Reply:
     """Have a command carried out.
 
     Raises ApiError where the engine refuses it or does not answer in time, EngineGone when the engine is

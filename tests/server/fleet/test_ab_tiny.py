@@ -11,8 +11,8 @@ from test_ab import AB, ask, sessions_of, states
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.models.hub.resolve import resolve_model
-from turnout.server.ab.arm_header import ARM_HEADER
 from turnout.server.engine.client import FACTORY
+from turnout.server.fleet.arm_header import ARM_HEADER
 from turnout.text.tokenizer import load_tokenizer
 
 PROMPTS = ["def add(a, b):\n", "import os\n", "class Stack:\n", "for i in range(10):\n", "try:\n", "x = ["]

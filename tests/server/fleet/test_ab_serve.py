@@ -18,8 +18,8 @@ from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.types.messages import Ready
 from turnout.lab.ab.live_trial import LiveTrial
-from turnout.server.ab.ab_test import ABTest, check_memory, check_ready, check_vocabularies
-from turnout.server.ab.arms import ServedArm
+from turnout.server.fleet.ab_test import ABTest, check_memory, check_ready, check_vocabularies
+from turnout.server.fleet.arms import ServedArm
 from turnout.text.tokenizer import Tokenizer
 
 SCRIPT = """
@@ -125,7 +125,7 @@ def arms(tokenizer: Tokenizer, *clients: Assembled) -> list[ServedArm]:
 def test_pools_that_do_not_fit_together_are_refused_with_the_sums(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnout.server.ab.ab_test.free_host_memory", lambda: 5 * 2**30)
+    monkeypatch.setattr("turnout.server.fleet.ab_test.free_host_memory", lambda: 5 * 2**30)
     fitting = arms(tokenizer, Assembled(host_memory=3 * 2**30), Assembled(host_memory=2 * 2**30))
     assert check_memory(fitting) == (
         "KV pools in host memory: base 3.00 GiB + long 2.00 GiB = 5.00 GiB, of 5.00 GiB free"

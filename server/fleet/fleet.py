@@ -1,0 +1,359 @@
+"""Several engines behind one interface: a request goes to one, and on to another when that one dies.
+
+::
+
+    submit ──▶ router ──▶ replica ──▶ engine
+                 ▲                      │ dies, or is drained
+                 └──────────────────────┘
+
+What resumes on the next engine of one replica resumes on any: a token depends on the request's seed and its
+position alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
+from itertools import chain, count
+from typing import Any
+
+import msgspec
+
+from turnout.config import EngineConfig
+from turnout.core import limits
+from turnout.core.clock import monotonic
+from turnout.core.errors import ConfigError, EngineError, EngineGone, Overloaded, TurnoutError
+from turnout.core.interfaces.router import Routable, Router
+from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
+from turnout.core.types.request import RequestSpec
+from turnout.server.engine.admin_journal import AdminJournal
+from turnout.server.engine.client import ProcessClient
+from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.unread import Unread
+from turnout.server.fleet.guarded_router import GuardedRouter
+from turnout.server.fleet.replica import FleetReplica
+from turnout.server.fleet.totals import merged_reply, total_stats
+
+__all__ = ["Fleet", "FleetError", "Launch"]
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.02
+"""How often to look whether a replica has finished its requests."""
+
+Launch = Callable[[str, AdminJournal], ProcessClient]
+"""Starts the process of the replica of a name. Raises OSError if the system has no room for it."""
+
+
+class FleetError(TurnoutError):
+    """A change of the replicas that cannot be made; the message says what to do instead."""
+
+
+class Fleet:
+    """An `EngineClient` over replicas. Starts their processes when constructed, as `ProcessClient` does."""
+
+    def __init__(self, launch: Launch, replicas: int = 1, router: Router | None = None) -> None:
+        """`router`: needed where there are, or will be, several replicas."""
+        self._launch = launch
+        self._router = GuardedRouter(router)
+        self._journal = AdminJournal()
+        self._names = map(str, count())
+        self._config: EngineConfig | None = None
+        self._ready: Ready | None = None
+        self._place: dict[str, FleetReplica] = {}
+        """Of each request that a client waits for."""
+        self._unread = Unread(self._give_up_slowest)
+        self._lost = 0
+        """Engines of replicas that are no longer here, which died and were replaced."""
+        self._gone = asyncio.Event()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self.replicas = [self._launched(next(self._names)) for _ in range(replicas)]
+
+    # -------------------------------------------------------------- what the engines report
+
+    @property
+    def ready(self) -> Ready:
+        assert self._ready is not None, "start() has not returned yet"
+        return self._ready
+
+    @property
+    def stats(self) -> Stats | None:
+        live = (replica.client for replica in self.replicas if replica.condition != "restarting")
+        return total_stats([client.stats for client in live if client.stats is not None])
+
+    @property
+    def failure(self) -> str | None:
+        reasons = [replica.client.failure for replica in self.replicas]
+        return None if None in reasons else next(iter(reasons), None)
+
+    @property
+    def restarting(self) -> bool:
+        """Whether requests wait for an engine: no other serves meanwhile."""
+        live = [replica.client for replica in self.replicas if replica.client.failure is None]
+        return bool(live) and all(client.restarting for client in live)
+
+    @property
+    def restarts(self) -> int:
+        return self._lost + sum(replica.client.restarts for replica in self.replicas)
+
+    @property
+    def silence(self) -> float:
+        return max((replica.client.silence for replica in self.replicas), default=0.0)
+
+    @property
+    def idle(self) -> bool:
+        return all(replica.client.idle for replica in self.replicas)
+
+    @property
+    def unread(self) -> int:
+        """About the bytes that have come from engines and clients have not taken."""
+        return self._unread.size
+
+    @property
+    def router_faults(self) -> int:
+        """Answers of the router that could not be carried out."""
+        return self._router.faults
+
+    # -------------------------------------------------------------- start and end
+
+    def configure(self, config: EngineConfig) -> None:
+        """Tell the first engine what to build; the others are told when it is ready."""
+        self._config = _shared(config, len(self.replicas))
+        self.replicas[0].client.configure(self._config)
+
+    async def start(self) -> Ready:
+        """Wait until all engines are assembled.
+
+        The first decides what the others take over, such as the kernels for a CPU: so all give the same
+        tokens. Raises EngineError if one cannot be assembled, ConfigError if the configuration is the reason.
+        """
+        first, *others = self.replicas
+        ready = await self._started(first)
+        assert self._config is not None
+        if ready.cpu_kernels:
+            self._config = self._config.model_copy(update={"cpu_kernels": ready.cpu_kernels})
+        for replica in others:
+            replica.client.configure(self._config)
+        await asyncio.gather(*map(self._started, others))
+        memory = sum(replica.client.ready.host_memory for replica in self.replicas)
+        self._ready = msgspec.structs.replace(ready, host_memory=memory)
+        return self._ready
+
+    async def gone(self) -> None:
+        await self._gone.wait()
+
+    def refuse(self, reason: str) -> None:
+        """End all requests with `reason`, and take no more."""
+        for replica in self.replicas:
+            replica.client.refuse(reason)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._gone.set()
+        await asyncio.gather(*(replica.client.close() for replica in self.replicas))
+
+    def kill(self) -> None:
+        """Stop all processes at once. Needs no event loop."""
+        for replica in self.replicas:
+            replica.client.kill()
+
+    # -------------------------------------------------------------- requests
+
+    async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
+        if request.arrival is None:  # the engine reads it after its step, on the same clock
+            request = msgspec.structs.replace(request, arrival=monotonic())
+        stream = RequestStream(request, self._unread)
+        replica = self._choose(request)
+        replica.client.check()
+        self._put(stream, replica)
+        try:
+            while (delta := await stream.next()) is not None:
+                yield delta
+        finally:
+            self._place.pop(request.id).detach(stream)
+            stream.forget_unread()
+
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        replica = self._place.get(request_id)
+        if replica is not None:
+            replica.client.abort(request_id, index)
+
+    async def admin(self, command: AdminCommand) -> Reply:
+        """Have all engines carry a command out; those that are not there are told when they start."""
+        asked = [replica.client for replica in self.replicas if replica.condition in ("serving", "draining")]
+        asked = asked or [replica.client for replica in self.replicas]
+        return merged_reply(await asyncio.gather(*(client.admin(command) for client in asked)))
+
+    def _choose(self, request: RequestSpec, without: FleetReplica | None = None) -> FleetReplica:
+        """The replica for a request: one that serves, else one whose next engine the request will wait for.
+
+        Where there is neither, one that says why it takes no requests.
+        """
+        some = [replica for replica in self.replicas if replica is not without]
+        able = [replica for replica in some if replica.serves] or [r for r in some if r.takes] or some
+        if len(able) == 1:
+            return able[0]
+        views = [replica.view for replica in able]
+        return able[self._router.route(_routable(request), views)]
+
+    def _give_up_slowest(self) -> None:
+        """End the request whose client has left most unread. `submit` learns of it when it is read again."""
+        streams = chain.from_iterable(replica.client.streams.all() for replica in self.replicas)
+        stream = max(streams, key=lambda stream: stream.unread)
+        message = f"the client reads too slowly: {stream.unread:,} bytes wait for it, and others' answers too"
+        logger.warning("request %s is given up: %s", stream.spec.id, message)
+        stream.give_up(Overloaded(f"{message}; try again later"))
+        self._place[stream.spec.id].client.abort(stream.spec.id)
+
+    def _put(self, stream: RequestStream, replica: FleetReplica) -> None:
+        self._place[stream.spec.id] = replica
+        replica.attach(stream)
+
+    # -------------------------------------------------------------- requests that move
+
+    def _rehome(self, stream: RequestStream, lost: FleetReplica) -> bool:
+        """Have another replica serve a request that `lost` can serve no more; False: none serves."""
+        if not any(replica.serves for replica in self.replicas if replica is not lost):
+            return False
+        lost.forget(stream)
+        self._put(stream, self._choose(stream.spec, without=lost))
+        return True
+
+    def _move_away(self, replica: FleetReplica) -> None:
+        """Have others take over what a replica serves, as far as requests can go on elsewhere."""
+        if not self.ready.resumes:
+            return
+        for stream in replica.client.streams.movable():
+            if not any(other.serves for other in self.replicas if other is not replica):
+                return
+            replica.detach(stream)
+            stream.interrupt(fault=False, alone=False)
+            self._put(stream, self._choose(stream.spec, without=replica))
+
+    # -------------------------------------------------------------- replicas that come and go
+
+    def add(self) -> FleetReplica:
+        """Start another replica, which serves once its engine is ready.
+
+        Raises FleetError where there are as many as may be, or the system has no room for it.
+        """
+        if len(self.replicas) >= limits.REPLICAS.most:
+            raise FleetError(f"there are {len(self.replicas)} replicas, the most that a server may have")
+        replica = self._launch_another(next(self._names))
+        self.replicas.append(replica)
+        self._in_background(self._join(replica))
+        return replica
+
+    def drain(self, name: str) -> FleetReplica:
+        """Give a replica no more requests, and those that it has to others. Raises FleetError."""
+        replica = self.named(name)
+        if not any(other.serves for other in self.replicas if other is not replica):
+            raise FleetError(f"replica {name!r} is the only one that serves; add another first")
+        if not replica.draining:
+            replica.draining = True
+            logger.info("replica %s gets no more requests", name)
+            self._move_away(replica)
+        return replica
+
+    def remove(self, name: str) -> FleetReplica:
+        """Drain a replica, and end its engine after the last request. Raises FleetError."""
+        replica = self.named(name)
+        if replica.condition != "failed":
+            self.drain(name)
+        self._in_background(self._end(replica))
+        return replica
+
+    def restart(self, name: str) -> FleetReplica:
+        """Drain a replica, and start another in its place. Raises FleetError."""
+        replica = self.named(name)
+        if replica.condition != "failed":
+            self.drain(name)
+        self._in_background(self._replace(replica))
+        return replica
+
+    def named(self, name: str) -> FleetReplica:
+        """Raises FleetError if there is none of this name."""
+        for replica in self.replicas:
+            if replica.name == name:
+                return replica
+        known = ", ".join(replica.name for replica in self.replicas)
+        raise FleetError(f"there is no replica {name!r}; known: {known}")
+
+    def _launched(self, name: str) -> FleetReplica:
+        replica = FleetReplica(name, self._launch(name, self._journal))
+        replica.client.elsewhere = lambda stream: self._rehome(stream, replica)
+        return replica
+
+    def _launch_another(self, name: str) -> FleetReplica:
+        try:
+            replica = self._launched(name)
+        except OSError as error:
+            raise FleetError(f"no process can be started for replica {name!r}: {error}") from None
+        assert self._config is not None
+        replica.client.configure(self._config)
+        return replica
+
+    async def _started(self, replica: FleetReplica) -> Ready:
+        try:
+            ready = await replica.client.start()
+        except (ConfigError, EngineError) as error:
+            if len(self.replicas) == 1:
+                raise
+            kind = ConfigError if isinstance(error, ConfigError) else EngineGone
+            raise kind(f"replica {replica.name}: {error}") from None
+        replica.started = True
+        self._in_background(self._watch(replica))
+        return ready
+
+    async def _watch(self, replica: FleetReplica) -> None:
+        await replica.client.gone()
+        if replica in self.replicas and len(self.replicas) > 1:
+            logger.error("replica %s has failed: %s", replica.name, replica.client.failure)
+        if self.failure is not None:
+            self._gone.set()
+
+    async def _join(self, replica: FleetReplica) -> None:
+        try:
+            await self._started(replica)
+        except TurnoutError as error:
+            logger.error("%s", error)
+            return
+        logger.info("replica %s serves", replica.name)
+
+    async def _end(self, replica: FleetReplica) -> None:
+        while not replica.client.idle and replica.client.failure is None:
+            await asyncio.sleep(POLL_SECONDS)
+        with suppress(ValueError):  # asked for twice
+            self.replicas.remove(replica)
+            self._lost += replica.client.restarts
+        await replica.client.close()
+        logger.info("replica %s has ended", replica.name)
+
+    async def _replace(self, replica: FleetReplica) -> None:
+        await self._end(replica)
+        another = self._launch_another(replica.name)
+        self.replicas.append(another)
+        await self._join(another)
+
+    def _in_background(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _shared(config: EngineConfig, replicas: int) -> EngineConfig:
+    """The configuration of one of so many engines, which share memory and cores."""
+    if replicas == 1:
+        return config
+    update: dict[str, object] = {"memory_share": config.memory_share / replicas}
+    if "cpu_engines" not in config.model_fields_set:
+        update["cpu_engines"] = replicas
+    return config.model_copy(update=update)
+
+
+def _routable(request: RequestSpec) -> Routable:
+    longest = request.params.max_tokens or 0
+    return Routable(request.id, request.prompt, longest, request.session, request.client)

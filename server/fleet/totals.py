@@ -1,0 +1,84 @@
+"""What the engines of a fleet report, as one engine would report it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import TypeVar
+
+import msgspec
+
+from turnout.core.types.messages import (
+    KVSnapshot,
+    PinnedPrefix,
+    PinnedPrefixes,
+    PluginFigure,
+    Reply,
+    SchedulerState,
+    Stats,
+)
+
+__all__ = ["merged_reply", "total_stats"]
+
+Value = TypeVar("Value")
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def total_stats(reports: Sequence[Stats]) -> Stats | None:
+    """The sums of reports; None without one. Gauges of plugins are added, too."""
+    if not reports:
+        return None
+    sums = {
+        field: sum(getattr(report, field) for report in reports)
+        for field in Stats.__struct_fields__
+        if field not in ("counters", "figures")
+    }
+    counters: Counter[str] = Counter()
+    for report in reports:
+        counters.update(report.counters)
+    return Stats(**sums, counters=dict(counters), figures=_total_figures(reports))
+
+
+def _total_figures(reports: Iterable[Stats]) -> list[PluginFigure]:
+    values: dict[tuple[str, str, bool], float] = {}
+    for report in reports:
+        for figure in report.figures:
+            key = figure.plugin, figure.name, figure.counter
+            values[key] = values.get(key, 0.0) + figure.value
+    return [PluginFigure(plugin, name, value, counter) for (plugin, name, counter), value in values.items()]
+
+
+def merged_reply(replies: Sequence[Reply]) -> Reply:
+    """One answer for those that several engines gave to the same command: an error, if one gave one."""
+    first = next((reply for reply in replies if reply.error_kind), replies[0])
+    if first.error_kind or len(replies) == 1:
+        return first
+    return msgspec.structs.replace(first, value=reduce(_merged, (reply.value for reply in replies)))
+
+
+def _merged(one: Value, other: Value) -> Value:
+    if isinstance(one, SchedulerState) and isinstance(other, SchedulerState):
+        return _sum(one, other, ("policy_faults", "preemptions", "running", "waiting"))
+    if isinstance(one, KVSnapshot) and isinstance(other, KVSnapshot):
+        fields = tuple(name for name in KVSnapshot.__struct_fields__ if name not in ("unit", "groups"))
+        pairs = zip(one.groups, other.groups, strict=True)
+        groups = [_sum(group, same, ("held", "cached")) for group, same in pairs]
+        return msgspec.structs.replace(_sum(one, other, fields), groups=groups)
+    if isinstance(one, PinnedPrefix) and isinstance(other, PinnedPrefix):
+        return msgspec.structs.replace(one, cached=min(one.cached, other.cached))
+    if isinstance(one, PinnedPrefixes) and isinstance(other, PinnedPrefixes):
+        return msgspec.structs.replace(one, prefixes=_merged_prefixes(one.prefixes, other.prefixes))
+    return one
+
+
+def _sum(one: Record, other: Record, fields: Iterable[str]) -> Record:
+    return msgspec.structs.replace(
+        one, **{name: getattr(one, name) + getattr(other, name) for name in fields}
+    )
+
+
+def _merged_prefixes(one: Sequence[PinnedPrefix], other: Sequence[PinnedPrefix]) -> list[PinnedPrefix]:
+    """Of a prefix, the tokens that every engine has in memory count."""
+    others = {prefix.name: prefix for prefix in other}
+    return [_merged(prefix, others[prefix.name]) if prefix.name in others else prefix for prefix in one]

@@ -1,0 +1,248 @@
+"""Several engines behind one port: requests are spread, and go on elsewhere when an engine dies or drains."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from running_server import RunningServer, Start, eventually
+from streaming import COMPLETIONS, events
+
+from turnout.core.interfaces.trial import SESSION_HEADER
+
+REPLICAS = "/admin/replicas"
+
+Answers = list[Future[httpx.Response]]
+
+
+def states(server: RunningServer) -> dict[str, str]:
+    listed = server.http.get(REPLICAS).json()["replicas"]
+    return {replica["name"]: replica["state"] for replica in listed}
+
+
+def serving(server: RunningServer, *names: str) -> bool:
+    return states(server) == dict.fromkeys(names, "serving")
+
+
+def kill(server: RunningServer, name: str) -> None:
+    (pid,) = [replica.client.pid for replica in server.fleet.replicas if replica.name == name]
+    os.kill(pid, signal.SIGKILL)
+
+
+def change(server: RunningServer, action: str, name: str) -> httpx.Response:
+    return server.post(REPLICAS, action=action, replica=name)
+
+
+def delivered(server: RunningServer) -> int:
+    streams = [stream for replica in server.fleet.replicas for stream in replica.client.streams.unfinished]
+    return sum(len(output) for stream in streams for output in stream.outputs.values())
+
+
+def held(server: RunningServer) -> dict[str, int]:
+    """Requests that each replica has."""
+    return {replica.name: replica.view.requests for replica in server.fleet.replicas}
+
+
+def ask(server: RunningServer, number: int, **body: object) -> httpx.Response:
+    given = {"prompt": f"{number:03d}", "max_tokens": 90, "user": "brisk", **body}
+    return server.post(COMPLETIONS, **given)
+
+
+def said(answer: Future[httpx.Response]) -> str:
+    return str(answer.result(60).json()["choices"][0]["text"])
+
+
+def expected(number: int, length: int = 90) -> str:
+    return (f"{number:03d}" * length)[:length]
+
+
+@pytest.fixture
+def three(start: Start) -> RunningServer:
+    return start(replicas=3, admin_key=[])
+
+
+# ------------------------------------------------------------------ who gets a request
+
+
+def test_requests_are_spread_and_each_is_counted_while_it_lasts(three: RunningServer) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        answers: Answers = [pool.submit(ask, three, number) for number in range(6)]
+        eventually(lambda: held(three) == {"0": 2, "1": 2, "2": 2})
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(6)]
+    eventually(lambda: held(three) == {"0": 0, "1": 0, "2": 0})
+
+
+def test_a_session_stays_with_its_replica(start: Start) -> None:
+    server = start(replicas=3, router="session-affinity")
+    with ThreadPoolExecutor(6) as pool:
+        for session in ("a", "b"):
+            headers = {SESSION_HEADER: session}
+            body = {"prompt": "x", "max_tokens": 60, "user": "brisk"}
+            answers = [
+                pool.submit(server.http.post, COMPLETIONS, json=body, headers=headers) for _ in range(3)
+            ]
+            eventually(lambda: sorted(held(server).values()) == [0, 0, 3])
+            assert all(answer.result(60).status_code == 200 for answer in answers)
+
+
+BAD_ROUTERS = """
+from turnout.core.interfaces.router import Router
+from turnout.core.registry.hookspecs import hookimpl
+
+class Raises(Router):
+    def route(self, request, replicas):
+        raise KeyError("lost")
+
+class Wrong(Router):
+    def route(self, request, replicas):
+        return 7
+
+@hookimpl
+def register_routers(register):
+    register("raises", Raises)
+    register("wrong", Wrong)
+"""
+
+
+@pytest.mark.parametrize("router", ["raises", "wrong"])
+def test_a_router_that_fails_costs_no_request(start: Start, router: str, tmp_path: Path) -> None:
+    (tmp_path / "turnout_plugins.py").write_text(BAD_ROUTERS)
+    server = start(engine={"plugins_folder": str(tmp_path)}, replicas=2, router=router)
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(ask, server, number) for number in range(4)]
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(4)]
+    assert server.http.get(REPLICAS).json()["router_faults"] == 4
+
+
+# ------------------------------------------------------------------ engines that die
+
+
+def test_streams_of_a_dead_engine_go_on_elsewhere_at_once(three: RunningServer) -> None:
+    """Streamed, in one piece, and with several choices: no token lost, repeated or changed."""
+    with ThreadPoolExecutor(24) as pool:
+        answers: Answers = [pool.submit(ask, three, number) for number in range(16)]
+        body = {"prompt": "abcdefg", "max_tokens": 90, "n": 3, "logprobs": 1, "user": "brisk"}
+        streams = [pool.submit(events, three, COMPLETIONS, **body) for _ in range(8)]
+        eventually(lambda: delivered(three) > 100)
+        kill(three, "1")
+        eventually(lambda: states(three)["1"] == "restarting")
+        assert three.http.get("/health").status_code == 200, "the others serve"
+        eventually(lambda: held(three)["1"] == 0)
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(16)]
+        for stream in streams:
+            chunks = stream.result(60)
+            texts = ["", "", ""]
+            for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+                texts[choice["index"]] += choice["text"]
+            assert texts == [("abcdefg" * 20)[index:][:90] for index in range(3)]
+    eventually(lambda: serving(three, "0", "1", "2"), 15)
+
+
+def test_requests_wait_for_an_engine_only_where_none_serves(start: Start) -> None:
+    server = start(replicas=2)
+    with ThreadPoolExecutor(4) as pool:
+        answers: Answers = [pool.submit(ask, server, number) for number in range(4)]
+        eventually(lambda: delivered(server) > 20)
+        for name in ("0", "1"):
+            kill(server, name)
+        eventually(lambda: server.http.get("/health").status_code == 503)
+        assert server.http.get("/health").json()["replicas"] == {"0": "restarting", "1": "restarting"}
+        answers.append(pool.submit(ask, server, 4))
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(5)]
+
+
+def test_a_replica_that_is_given_up_leaves_the_others_serving(start: Start) -> None:
+    server = start(replicas=2, engine_restarts=0)
+    with ThreadPoolExecutor(4) as pool:
+        answers: Answers = [pool.submit(ask, server, number) for number in range(4)]
+        eventually(lambda: delivered(server) > 20)
+        kill(server, "0")
+        eventually(lambda: states(server) == {"0": "failed", "1": "serving"})
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(4)]
+    assert server.arms.failure is None
+    kill(server, "1")
+    eventually(lambda: server.arms.failure is not None)
+
+
+# ------------------------------------------------------------------ replicas that come and go
+
+
+def test_a_drained_replica_gives_its_requests_to_the_others(three: RunningServer) -> None:
+    with ThreadPoolExecutor(12) as pool:
+        answers: Answers = [pool.submit(ask, three, number) for number in range(12)]
+        eventually(lambda: delivered(three) > 60)
+        assert change(three, "drain", "0").status_code == 200
+        assert held(three)["0"] == 0
+        eventually(lambda: states(three)["0"] == "drained")
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(12)]
+        ask(three, 1)
+        assert held(three)["0"] == 0
+
+
+def test_each_is_restarted_in_turn_under_load_and_nothing_is_lost(three: RunningServer) -> None:
+    with ThreadPoolExecutor(12) as pool:
+        answers: Answers = [pool.submit(ask, three, number, max_tokens=200) for number in range(12)]
+        for name in ("0", "1", "2"):
+            before = [replica.client.pid for replica in three.fleet.replicas]
+            assert change(three, "restart", name).status_code == 200
+            eventually(lambda: serving(three, *sorted(states(three))), 15)
+            eventually(lambda: len(three.fleet.replicas) == 3, 15)
+            assert len(set(before) - {replica.client.pid for replica in three.fleet.replicas}) == 1
+        assert [said(answer) for answer in answers] == [expected(number, 200) for number in range(12)]
+
+
+def test_one_is_added_and_one_removed(start: Start) -> None:
+    server = start()
+    refused = change(server, "remove", "0")
+    assert refused.status_code == 409
+    assert refused.json()["error"]["message"] == (
+        "replica '0' is the only one that serves; add another first"
+    )
+    assert server.post(REPLICAS, action="add").status_code == 200
+    eventually(lambda: serving(server, "0", "1"), 15)
+    assert change(server, "remove", "0").status_code == 200
+    eventually(lambda: serving(server, "1"))
+    assert said_now(ask(server, 5)) == expected(5)
+    assert change(server, "drain", "0").json()["error"]["message"] == "there is no replica '0'; known: 1"
+    assert server.post(REPLICAS, action="drain").status_code == 400
+
+
+def said_now(answer: httpx.Response) -> str:
+    return str(answer.json()["choices"][0]["text"])
+
+
+# ------------------------------------------------------------------ what they have in common
+
+
+def test_a_policy_reaches_every_replica_and_every_later_one(start: Start) -> None:
+    server = start(replicas=2)
+    assert server.post("/admin/scheduler", name="ljf").status_code == 200
+    assert server.post(REPLICAS, action="add").status_code == 200
+    eventually(lambda: serving(server, "0", "1", "2"), 15)
+    kill(server, "0")
+    eventually(lambda: serving(server, "0", "1", "2") and server.fleet.restarts == 1, 15)
+    replies = [_policy_of(server, name) for name in ("0", "1", "2")]
+    assert replies == ["ljf", "ljf", "ljf"]
+
+
+def _policy_of(server: RunningServer, name: str) -> str:
+    import asyncio
+
+    from turnout.core.types.messages import ShowScheduler
+
+    client = server.fleet.named(name).client
+    reply: Any = asyncio.run_coroutine_threadsafe(client.admin(ShowScheduler()), server.loop).result(10)
+    return str(reply.value.scheduler)
+
+
+def test_metrics_tell_replicas_apart(three: RunningServer) -> None:
+    ask(three, 1)
+    lines = three.http.get("/metrics").text.splitlines()
+    steps = [line for line in lines if line.startswith("turnout:engine_steps_total")]
+    assert len(steps) == 3 and all('replica="' in line for line in steps)
+    assert any(line.startswith("turnout:request_success_total") and "replica=" not in line for line in lines)
