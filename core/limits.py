@@ -57,6 +57,7 @@ __all__ = [
     "NOTES_TEXT",
     "PIPELINED",
     "PORTION",
+    "PREFIX_MARKS",
     "PREPARED",
     "PROMPTS",
     "PROMPT_TOKENS",
@@ -297,6 +298,12 @@ REPLICAS = Limit(
     what="replicas of a server",
     answer="start-up says so; 409 where one is added",
     option="--replicas",
+)
+PREFIX_MARKS = Limit(
+    most=65_536,
+    unit="prefixes",
+    what="prefixes of a replica that routers are told of",
+    answer="the router does not learn of further ones",
 )
 WAITING = Limit(
     most=4096,

@@ -94,8 +94,10 @@ def register_proposers(register: Register) -> None:
 @hookimpl
 def register_routers(register: Register) -> None:
     register("least-loaded", "turnout.plugins.routers.least_loaded:LeastLoaded")
+    register("power-of-two", "turnout.plugins.routers.power_of_two:PowerOfTwo")
     register("prefix-affinity", "turnout.plugins.routers.prefix_affinity:PrefixAffinity")
     register("round-robin", "turnout.plugins.routers.round_robin:RoundRobin")
+    register("score", "turnout.plugins.routers.score:Score")
     register("session-affinity", "turnout.plugins.routers.session_affinity:SessionAffinity")
 
 

@@ -17,6 +17,7 @@ from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import as_plugin_errors, describe_error
 from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.kv import PrefixAnnouncer
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.plugin_faults import plugin_errors, title_of
 from turnout.core.registry.registry import Registry
@@ -227,6 +228,7 @@ class _Parts:
             output_format=self.format.format,
             fingerprint=fingerprint(self.config, self.checkpoint, self.setup),
             facts=self._facts(),
+            announces=isinstance(self.kv.cache, PrefixAnnouncer) and self.kv.cache.announces,
             resumes=all(decoding.resumes for decoding in self.policies.decodings_by_name.values()),
             cpu_kernels=self.setup.cpu_kernels,
             summary=list(self._summary()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from turnout.core.interfaces.figures import Figures
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from turnout.core.interfaces.attention import AttentionBackend
     from turnout.core.interfaces.compute import ComputeContext
     from turnout.core.interfaces.eviction import EvictionPolicy
+    from turnout.core.types.block_events import BlockEvent
     from turnout.core.types.layer_attention import AttentionFeature
     from turnout.core.types.messages import KVSnapshot, PinnedPrefix
     from turnout.core.types.model_spec import ModelSpec
     from turnout.core.types.plan import Move
     from turnout.core.types.request import Sequence as TokenSequence
 
-__all__ = ["KVBackend", "KVCache", "PoolSize", "PrefixPins", "Span"]
+__all__ = ["KVBackend", "KVCache", "PoolSize", "PrefixAnnouncer", "PrefixPins", "Span"]
 
 
 class Span(NamedTuple):
@@ -144,6 +145,24 @@ class KVCache(Protocol):
     @property
     def prefixes(self) -> PrefixPins | None:
         """Where prefixes can be pinned; None if this backend cannot pin any."""
+        ...
+
+
+@runtime_checkable
+class PrefixAnnouncer(Protocol):
+    """What a `KVCache` has besides if it can tell which prefixes it keeps, for routers."""
+
+    @property
+    def announces(self) -> bool:
+        """Whether it keeps prefixes that it can tell of."""
+        ...
+
+    def announce(self) -> None:
+        """Notes from now on what may be attached to, and what no longer."""
+        ...
+
+    def announced(self) -> list[BlockEvent]:
+        """Returns what was noted since the last call, in order."""
         ...
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -23,6 +24,12 @@ class Routable(NamedTuple):
     """The client's name for the conversation; empty for a single request."""
     client: str = ""
     """The client, as in `RequestView.client`."""
+    cache_salt: str = ""
+    """Only requests with the same salt share cached prefixes."""
+
+
+def _find_nothing(_: Routable) -> Mapping[str, int]:
+    return {}
 
 
 class Replica(NamedTuple):
@@ -34,6 +41,18 @@ class Replica(NamedTuple):
     """Requests sent to it that have not ended."""
     tokens: int
     """Tokens of those requests: prompt and `max_tokens`."""
+    waiting: int = 0
+    """Of those requests, the ones that waited to run when the engine last told, a quarter of a second ago or
+    less."""
+    kv_use: float = 0.0
+    """Share of its KV memory that requests hold, from 0 to 1, when it last told."""
+    find: Callable[[Routable], Mapping[str, int]] = _find_nothing
+    """By the names of replicas: what `cached` returns."""
+
+    def cached(self, request: Routable) -> int:
+        """How many leading tokens of a prompt its KV memory has, as it last told: multiples of its block
+        size up to 256 tokens, then of 256. 0 unless the router `reads_caches`."""
+        return self.find(request).get(self.name, 0)
 
 
 class Router(ABC):
@@ -42,6 +61,9 @@ class Router(ABC):
     watches: bool = True
     """True: it reads the load of replicas. False: it reads only their names and the requests, one after the
     other, so a simulation may run replicas in several processes."""
+
+    reads_caches: bool = False
+    """True: it asks `Replica.cached`, so engines tell of the prefixes that they keep."""
 
     @abstractmethod
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
@@ -61,5 +83,6 @@ def rendezvous(key: bytes, replicas: Sequence[Replica]) -> list[int]:
     return sorted(range(len(replicas)), key=weights.__getitem__, reverse=True)
 
 
+@lru_cache(maxsize=4096)
 def _salt(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=16).digest()

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
+from turnout.core.types.block_events import AllBlocksCleared, BlockRemoved, BlockStored
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.output_format import OutputFormat
 from turnout.core.types.request import RequestSpec, Timing
@@ -18,6 +19,7 @@ from turnout.core.types.request import RequestSpec, Timing
 __all__ = [
     "Abort",
     "AdminCommand",
+    "AnnouncePrefixes",
     "Command",
     "Delta",
     "Event",
@@ -61,6 +63,10 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     timing: bool = False
     """If this ends the whole request, or there is no such request, answer with a last delta that carries the
     `Timing`, if it is known."""
+
+
+class AnnouncePrefixes(msgspec.Struct, frozen=True, tag=True):
+    """Asks to send events from now on of the prefixes that are in memory; not answered."""
 
 
 class _AdminCommandBase(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +123,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """Asks the engine to end after the current step."""
 
 
-Command = Submit | Abort | AdminCommand | Shutdown
+Command = Submit | Abort | AnnouncePrefixes | AdminCommand | Shutdown
 
 
 class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=True):
@@ -362,6 +368,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How the model writes reasoning and tool calls; None: not known."""
     facts: ModelFacts = ModelFacts()
     """What is told of the model itself."""
+    announces: bool = False
+    """Whether the KV backend can tell which prefixes it keeps, and keeps some."""
     resumes: bool = False
     """Whether every request can go on in another engine: all decoding strategies on offer allow it."""
     cpu_kernels: str = ""
@@ -380,4 +388,4 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """The configuration is at fault: a ConfigError, before the engine began to serve."""
 
 
-Event = Delta | PromptScores | Stats | Ready | Failed | Reply
+Event = Delta | PromptScores | Stats | Ready | Failed | Reply | BlockStored | BlockRemoved | AllBlocksCleared

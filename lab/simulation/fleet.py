@@ -17,7 +17,9 @@ from heapq import heappop, heappush
 from itertools import count
 
 from turnout.config import EngineConfig
-from turnout.core.errors import PluginError, RequestError
+from turnout.core.engine.prefix_index import PrefixIndex
+from turnout.core.errors import ConfigError, PluginError, RequestError
+from turnout.core.interfaces.kv import PrefixAnnouncer
 from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
@@ -25,7 +27,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.jobs.job import Workload, seed_of
 from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.results.record import Record
-from turnout.lab.simulation.assembly import build_simulated
+from turnout.lab.simulation.assembly import SimulatedEngine, build_simulated
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.replica import SimulatedReplica, StepWatch, Totals
 from turnout.lab.simulation.traffic import Traffic
@@ -101,7 +103,11 @@ class Fleet:
             SimulatedReplica(engine, fast_forward=fast_forward, watch=watch) for engine in engines
         ]
         self._router = router
-        self._views = [Replica(name, 0, 0) for name in replicas]
+        self._prefixes = PrefixIndex()
+        self._views = [Replica(name, 0, 0, find=self._prefixes.find) for name in replicas]
+        self._announcers = _announcers(engines) if router.reads_caches and len(engines) > 1 else []
+        self._stale: set[int] = set()
+        """Replicas that have taken steps since the last choice."""
         self._heap: list[tuple[float, int, int, int, Record | None]] = []
         """Time, what, an order of equals, of which replica or job, and what was measured of it."""
         self._order = count()
@@ -155,7 +161,20 @@ class Fleet:
         if idle:
             self._push(replica.now, STEP, number)
 
+    def _tell(self, number: int) -> None:
+        """Tell the router what a replica's engine tells the server."""
+        if self._announcers:
+            self._prefixes.note(self._views[number].name, self._announcers[number].announced())
+        scheduler = self._engines[number].scheduler
+        use = 1 - scheduler.kv.free / scheduler.kv.capacity
+        view = self._views[number]._replace(waiting=scheduler.queues.waiting_count, kv_use=use)
+        self._views[number] = view
+
     def _choose(self, request: Routable) -> int:
+        if self._router.watches:
+            for stale in self._stale:
+                self._tell(stale)
+            self._stale.clear()
         number = self._router.route(request, self._views)
         if not 0 <= number < len(self._views):
             name = type(self._router).__name__
@@ -166,6 +185,7 @@ class Fleet:
         replica = self._replicas[number]
         for record in replica.step():
             self._push(replica.now, ENDED, record.index, record)
+        self._stale.add(number)
         if replica.busy:
             self._push(replica.now, STEP, number)
 
@@ -180,5 +200,21 @@ class Fleet:
             mix.answered(record.index, output)
 
     def _count(self, number: int, requests: int, tokens: int) -> None:
-        name, had, held = self._views[number]
-        self._views[number] = Replica(name, had + requests, held + tokens)
+        view = self._views[number]
+        self._views[number] = view._replace(requests=view.requests + requests, tokens=view.tokens + tokens)
+
+
+def _announcers(engines: Sequence[SimulatedEngine]) -> list[PrefixAnnouncer]:
+    """The KV caches, which tell what they keep from now on. Raises ConfigError for one that cannot."""
+    found = [engine.scheduler.kv for engine in engines]
+    announcers: list[PrefixAnnouncer] = [
+        cache for cache in found if isinstance(cache, PrefixAnnouncer) and cache.announces
+    ]
+    if len(announcers) < len(found):
+        raise ConfigError(
+            "the router asks which prefixes engines keep, and the KV backend does not tell; choose kv=paged "
+            "with prefix caching, or another router"
+        )
+    for cache in announcers:
+        cache.announce()
+    return announcers

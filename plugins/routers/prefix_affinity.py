@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Annotated
 
 from pydantic import Field
@@ -32,4 +33,5 @@ class PrefixAffinity(Router):
         self.watches = slack != 0
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
-        return preferred(array("q", request.prompt[: self._tokens]).tobytes(), replicas, self._slack)
+        begin = array("q", request.prompt[: self._tokens]).tobytes()
+        return preferred(blake2b(begin, digest_size=16).digest(), replicas, self._slack)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.core.types.messages import AdminCommand, PinPrefix, SetScheduler, UnpinPrefix
+from collections.abc import Iterator
+
+from turnout.core.types.messages import AdminCommand, AnnouncePrefixes, PinPrefix, SetScheduler, UnpinPrefix
 
 __all__ = ["AdminJournal"]
 
@@ -10,7 +12,9 @@ __all__ = ["AdminJournal"]
 class AdminJournal:
     """Remembers the commands that have changed something, without those that later commands undid."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, announce: bool = False) -> None:
+        """`announce`: engines are to tell which prefixes they keep."""
+        self._announce = announce
         self._scheduler: SetScheduler | None = None
         self._pins: dict[str, PinPrefix] = {}
 
@@ -23,6 +27,10 @@ class AdminJournal:
         elif isinstance(command, UnpinPrefix):
             self._pins.pop(command.name, None)
 
-    def commands(self) -> list[AdminCommand]:
+    def commands(self) -> Iterator[AdminCommand | AnnouncePrefixes]:
         """The commands to give to an engine that starts anew."""
-        return [*([self._scheduler] if self._scheduler else []), *self._pins.values()]
+        if self._announce:
+            yield AnnouncePrefixes()
+        if self._scheduler is not None:
+            yield self._scheduler
+        yield from self._pins.values()

@@ -15,6 +15,7 @@ from turnout.config import EngineConfig
 from turnout.core import limits
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, Overloaded, TurnoutError
+from turnout.core.types.block_events import AllBlocksCleared, BlockEvent
 from turnout.core.types.messages import (
     Abort,
     AdminCommand,
@@ -80,6 +81,8 @@ class ProcessClient:
         self._process = EngineProcess(self._launched)
         self.elsewhere: Callable[[RequestStream], bool] = _nowhere
         """Asked to have a request served by another engine when this one has died; False: there is none."""
+        self.hear_of_block: Callable[[BlockEvent], None] = _ignore
+        """Told of what comes into the engine's KV memory and goes, if the journal says so."""
         self._restart_limit = RestartLimit(restarts)
         self._config: EngineConfig | None = None
         self._most_requests = 0
@@ -272,6 +275,8 @@ class ProcessClient:
         elif isinstance(event, Reply):
             if (reply := self._replies.get(event.id)) is not None and not reply.done():
                 reply.set_result(event)
+        elif isinstance(event, BlockEvent):
+            self.hear_of_block(event)
         elif isinstance(event, Failed):
             self._cause = event
             if event.final or not self._started:
@@ -318,6 +323,7 @@ class ProcessClient:
         cause, self._cause = self._cause, None
         reason = cause.message if cause else f"the engine process {death.how}"
         served, self._serving = self._serving, False
+        self.hear_of_block(AllBlocksCleared())
         if self._gone.is_set():
             return
         counts = fault = death.fault or cause is not None
@@ -380,6 +386,10 @@ class ProcessClient:
         self._overdue = True
         seconds = limits.RESTART_WAIT.whole
         self.streams.fail(EngineGone(f"the engine died, and no other was ready within {seconds} seconds"))
+
+
+def _ignore(_: BlockEvent) -> None:
+    pass
 
 
 def _nowhere(_: RequestStream) -> bool:

@@ -7,7 +7,17 @@ import math
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import Interrupted, Overloaded, RequestError
-from turnout.core.types.messages import Abort, AdminCommand, Command, Delta, Event, Reply, Submit
+from turnout.core.interfaces.kv import PrefixAnnouncer
+from turnout.core.types.messages import (
+    Abort,
+    AdminCommand,
+    AnnouncePrefixes,
+    Command,
+    Delta,
+    Event,
+    Reply,
+    Submit,
+)
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_commands import Assembled, carry_out
 from turnout.server.engine.channel import EngineChannel
@@ -35,6 +45,7 @@ class EngineLoop:
         self._channel = channel
         self._clock = clock
         self._preparation = Preparation(assembled.engine.limits.max_waiting)
+        self._announcer: PrefixAnnouncer | None = None
         self._reported = -math.inf
         self._changed = True
         """Something happened since the last report."""
@@ -53,6 +64,8 @@ class EngineLoop:
             self._changed = True
             self._add(request, error)
         events: list[Event] = list(self._engine.step()) if self._engine.busy else []
+        if self._announcer is not None:
+            events += self._announcer.announced()
         events += self._report()
         if events:
             self._send(events)
@@ -78,11 +91,19 @@ class EngineLoop:
             self._submit(command.request)
         elif isinstance(command, Abort):
             self._abort(command)
+        elif isinstance(command, AnnouncePrefixes):
+            self._announce()
         elif isinstance(command, AdminCommand):
             self._send([carry_out(self._assembled, command)])
         else:
             return False
         return True
+
+    def _announce(self) -> None:
+        kv = self._engine.scheduler.kv
+        if isinstance(kv, PrefixAnnouncer):
+            kv.announce()
+            self._announcer = kv
 
     def _submit(self, request: RequestSpec) -> None:
         try:

@@ -24,6 +24,7 @@ import msgspec
 from turnout.config import EngineConfig
 from turnout.core import limits
 from turnout.core.clock import monotonic
+from turnout.core.engine.prefix_index import PrefixIndex
 from turnout.core.errors import ConfigError, EngineError, EngineGone, Overloaded, TurnoutError
 from turnout.core.interfaces.router import Routable, Router
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
@@ -58,7 +59,9 @@ class Fleet:
         """`router`: needed where there are, or will be, several replicas."""
         self._launch = launch
         self._router = GuardedRouter(router)
-        self._journal = AdminJournal()
+        self._reads_caches = router is not None and router.reads_caches
+        self._journal = AdminJournal(announce=self._reads_caches)
+        self._prefixes = PrefixIndex()
         self._names = map(str, count())
         self._config: EngineConfig | None = None
         self._ready: Ready | None = None
@@ -134,6 +137,11 @@ class Fleet:
         assert self._config is not None
         if ready.cpu_kernels:
             self._config = self._config.model_copy(update={"cpu_kernels": ready.cpu_kernels})
+        if self._reads_caches and len(self.replicas) > 1 and not ready.announces:
+            raise ConfigError(
+                f"the router asks which prefixes engines keep, and the KV backend {ready.kv} does not tell; "
+                "choose --kv paged with prefix caching, or another --router"
+            )
         for replica in others:
             replica.client.configure(self._config)
         await asyncio.gather(*map(self._started, others))
@@ -283,7 +291,8 @@ class Fleet:
         raise FleetError(f"there is no replica {name!r}; known: {known}")
 
     def _launched(self, name: str) -> FleetReplica:
-        replica = FleetReplica(name, self._launch(name, self._journal))
+        replica = FleetReplica(name, self._launch(name, self._journal), self._prefixes.find)
+        replica.client.hear_of_block = lambda event: self._prefixes.note(name, (event,))
         replica.client.elsewhere = lambda stream: self._rehome(stream, replica)
         return replica
 
@@ -329,6 +338,7 @@ class Fleet:
         with suppress(ValueError):  # asked for twice
             self.replicas.remove(replica)
             self._lost += replica.client.restarts
+            self._prefixes.forget(replica.name)
         await replica.client.close()
         logger.info("replica %s has ended", replica.name)
 
@@ -356,4 +366,4 @@ def _shared(config: EngineConfig, replicas: int) -> EngineConfig:
 
 def _routable(request: RequestSpec) -> Routable:
     longest = request.params.max_tokens or 0
-    return Routable(request.id, request.prompt, longest, request.session, request.client)
+    return Routable(request.id, request.prompt, longest, request.session, request.client, request.cache_salt)

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Literal
 
-from turnout.core.interfaces.router import Replica
+from turnout.core.interfaces.router import Replica, Routable
+from turnout.core.types.messages import Stats
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.request_stream import RequestStream
 
 __all__ = ["Condition", "FleetReplica"]
 
+Find = Callable[[Routable], Mapping[str, int]]
 Condition = Literal["starting", "serving", "restarting", "draining", "drained", "failed"]
 
 
 class FleetReplica:
     """Counts what was sent to its engine, from when it is sent until the client's generator is left."""
 
-    def __init__(self, name: str, client: ProcessClient) -> None:
+    def __init__(self, name: str, client: ProcessClient, find: Find) -> None:
+        """`find`: how many tokens of a prompt replicas have in memory, by name."""
         self.name = name
         self.client = client
         self.draining = False
         """It gets no more requests."""
         self.started = False
         """Its engine has been ready once."""
-        self.view = Replica(name, 0, 0)
-        """What routers see of it."""
+        self.requests = 0
+        """Those sent to it that clients wait for."""
+        self.tokens = 0
+        """Tokens of those requests: prompt and `max_tokens`."""
+        self._find = find
+        self._view = Replica(name, 0, 0, find=find)
+        self._told: Stats | None = None
+        """The engine's report that the view has."""
 
     @property
     def condition(self) -> Condition:
@@ -48,6 +58,13 @@ class FleetReplica:
         """It takes requests, which may wait until another engine has taken the place of one that died."""
         return self.started and not self.draining and self.client.room
 
+    @property
+    def view(self) -> Replica:
+        """What routers see of it."""
+        if self.client.stats is not self._told:
+            self._view = self._viewed()
+        return self._view
+
     def attach(self, stream: RequestStream) -> None:
         """Have the engine serve a request, and count it."""
         self.client.attach(stream)
@@ -64,5 +81,13 @@ class FleetReplica:
 
     def _count(self, spec: RequestSpec, sign: int) -> None:
         tokens = len(spec.prompt) + (spec.params.max_tokens or 0)
-        name, requests, held = self.view
-        self.view = Replica(name, requests + sign, held + sign * tokens)
+        self.requests += sign
+        self.tokens += sign * tokens
+        self._view = self._viewed()
+
+    def _viewed(self) -> Replica:
+        waiting, use, self._told = 0, 0.0, self.client.stats
+        if self._told is not None:
+            waiting = self._told.waiting
+            use = 1 - self._told.kv_free / self._told.kv_capacity if self._told.kv_capacity else 0.0
+        return Replica(self.name, self.requests, self.tokens, waiting, use, self._find)

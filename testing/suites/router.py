@@ -86,8 +86,10 @@ class RouterSuite(Suite[Router]):
         for number in range(REQUESTS):
             request = _request(rng, number)
             chosen = router.route(request, replicas)
-            name, requests, tokens = replicas[chosen]
-            replicas[chosen] = Replica(name, requests + 1, tokens + len(request.prompt) + request.max_tokens)
+            chosen_one, size = replicas[chosen], len(request.prompt) + request.max_tokens
+            replicas[chosen] = chosen_one._replace(
+                requests=chosen_one.requests + 1, tokens=chosen_one.tokens + size
+            )
             ways.append(chosen)
         return ways
 

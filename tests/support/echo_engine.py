@@ -25,7 +25,7 @@ from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.errors import ConfigError, ModelError, NoRoom, RequestError
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.interfaces.kv import PoolSize
+from turnout.core.interfaces.kv import PoolSize, PrefixAnnouncer
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.registry.registry import Registry
@@ -202,6 +202,7 @@ def build(config: EngineConfig) -> EchoEngine:
         kv=config.kv,
         kv_bytes_per_token=BYTES_PER_TOKEN,
         fingerprint="echo-1",
+        announces=isinstance(cache, PrefixAnnouncer) and cache.announces,
         resumes=True,
         cpu_kernels="torch",
         summary=["an echo engine"],

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 import pytest
 from simulations import conversations, jobs, machine, sharing, simulated, simulation_of
 
 from turnout.config import EngineConfig
-from turnout.core.errors import PluginError
-from turnout.core.interfaces.router import Router
+from turnout.core.errors import ConfigError, PluginError
+from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.core.registry.registry import Registry
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.fleet import Fleet, Mix
 from turnout.lab.simulation.result import simulate
 from turnout.lab.simulation.traffic import Traffic
+from turnout.plugins.routers.score import Score
 
 
 def test_more_replicas_serve_sooner() -> None:
@@ -53,6 +56,54 @@ def test_least_loaded_keeps_clear_of_who_is_busy() -> None:
         return sum(record.ttft for record in records) / len(records)
 
     assert mean_wait("least-loaded") < 0.9 * mean_wait("round-robin")
+
+
+@pytest.mark.parametrize("router", ["prefix-affinity:tokens=64", "score"])
+def test_prefixes_are_found_nearly_as_often_as_by_one_replica_with_all_memory(router: str) -> None:
+    work = sharing(300, 40.0)
+
+    def hits(pool: int, **options: Any) -> int:
+        simulation = simulation_of(work, pool, **options)
+        list(simulation.records())
+        return simulation.totals.hits
+
+    assert hits(4096, replicas=4, router=router) >= 0.9 * hits(4 * 4096)
+
+
+class Growing(Router):
+    """`score`, to which a replica without a cache is added after half of the requests; counts."""
+
+    reads_caches = True
+
+    def __init__(self, half: int) -> None:
+        self.half, self.score = half, Score()
+        self.sent: list[int] = []
+
+    def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
+        up = replicas if len(self.sent) >= self.half else replicas[:-1]
+        index = self.score.route(request, up)
+        self.sent.append(index)
+        return index
+
+
+def test_a_replica_that_joins_without_a_cache_gets_its_part_and_no_flood() -> None:
+    """Others send it nothing, because it has nothing cached, or everything, because it has nothing to do, so
+    that it is slow, keeps its requests, and has nothing cached when the next ones come."""
+    count = 400
+    router, work = Growing(count // 2), Workload("w", sharing(count, 60.0))
+    fleet = Fleet(EngineConfig(), machine(), Registry.load(), router, ["a", "b", "c", "new"])
+    records = sorted(fleet.serve(Traffic(work), Mix(work, 0, 1000)), key=lambda record: record.index)
+    later = Counter(router.sent[count // 2 :])
+    assert 0.6 < later[3] / (count / 2 / 4) < 1.5
+    of_new = [record.ttft for record, index in zip(records, router.sent, strict=True) if index == 3]
+    rest = [record.ttft for record in records[count // 2 :]]
+    assert sum(of_new) / len(of_new) < 1.5 * sum(rest) / len(rest)
+
+
+@pytest.mark.parametrize("kv", ["contiguous", "paged:prefix_caching=false"])
+def test_a_router_that_reads_caches_needs_a_backend_that_tells(kv: str) -> None:
+    with pytest.raises(ConfigError, match="the KV backend does not tell"):
+        simulated(sharing(3, 1.0), replicas=2, router="score", kv=kv)
 
 
 class Lost(Router):

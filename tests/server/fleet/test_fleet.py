@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +14,14 @@ import pytest
 from running_server import RunningServer, Start, eventually
 from streaming import COMPLETIONS, events
 
+from turnout.config import EngineConfig
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces.router import Routable
 from turnout.core.interfaces.trial import SESSION_HEADER
+from turnout.plugins.routers.score import Score
+from turnout.server.engine.admin_journal import AdminJournal
+from turnout.server.engine.client import ProcessClient
+from turnout.server.fleet.fleet import Fleet
 
 REPLICAS = "/admin/replicas"
 
@@ -88,6 +96,44 @@ def test_a_session_stays_with_its_replica(start: Start) -> None:
             ]
             eventually(lambda: sorted(held(server).values()) == [0, 0, 3])
             assert all(answer.result(60).status_code == 200 for answer in answers)
+
+
+def test_prompts_go_where_their_prefix_is_cached(start: Start) -> None:
+    """Engines tell; one that is replaced has forgotten everything."""
+    server = start(replicas=3, router="score")
+    prompt = "x" * 70
+
+    tokens = server.post("/tokenize", prompt=prompt).json()["tokens"]
+
+    def cached() -> dict[str, int]:
+        asked = Routable("", tokens, 1)
+        return {replica.name: replica.view.cached(asked) for replica in server.fleet.replicas}
+
+    assert set(cached().values()) == {0}
+    server.post(COMPLETIONS, prompt=prompt, max_tokens=1)
+    eventually(lambda: sorted(cached().values()) == [0, 0, 64])
+    (has,) = [name for name, tokens in cached().items() if tokens]
+    body = {"prompt": prompt, "max_tokens": 1}
+    usages = [server.post(COMPLETIONS, **body).json()["usage"] for _ in range(6)]
+    assert [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages] == [64] * 6
+    kill(server, has)
+    eventually(lambda: set(cached().values()) == {0})
+    eventually(lambda: server.fleet.restarts == 1 and serving(server, "0", "1", "2"), 15)
+    server.post(COMPLETIONS, **body)
+    eventually(lambda: sorted(cached().values()) == [0, 0, 64])
+
+
+def test_a_router_that_asks_for_caches_needs_engines_that_tell() -> None:
+    def launch(name: str, journal: AdminJournal) -> ProcessClient:
+        return ProcessClient(factory="echo_engine:build", log_level="critical", replica=name, journal=journal)
+
+    fleet = Fleet(launch, 2, Score())
+    try:
+        fleet.configure(EngineConfig(model="echo", kv="contiguous"))
+        with pytest.raises(ConfigError, match="the KV backend contiguous does not tell; choose --kv paged"):
+            asyncio.run(fleet.start())
+    finally:
+        fleet.kill()
 
 
 BAD_ROUTERS = """
@@ -231,8 +277,6 @@ def test_a_policy_reaches_every_replica_and_every_later_one(start: Start) -> Non
 
 
 def _policy_of(server: RunningServer, name: str) -> str:
-    import asyncio
-
     from turnout.core.types.messages import ShowScheduler
 
     client = server.fleet.named(name).client

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.plugins.kv_backends.paged.host.evictable_blocks import EvictableBlocks
@@ -41,6 +41,8 @@ class BlockPool:
         self._free = list(reversed(range(count)))
         self._evictable = EvictableBlocks(eviction)
         self._pinned: set[bytes] = set()
+        self.on_forgotten: Callable[[bytes], None] | None = None
+        """Told of a hash that is registered no more."""
 
     @property
     def available(self) -> int:
@@ -99,6 +101,8 @@ class BlockPool:
             del self.block_of[block_hash]
             self.hashes[block] = None
             self.evictions += 1
+            if self.on_forgotten is not None:
+                self.on_forgotten(block_hash)
 
     # -------------------------------------------------------------- pins
 

@@ -20,9 +20,11 @@ from collections.abc import Iterable, Sequence
 
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import PoolSize, PrefixPins, Span
+from turnout.core.types.block_events import BlockEvent
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.paged.host.announcements import Announcements
 from turnout.plugins.kv_backends.paged.host.attach import Attacher, Attachment
 from turnout.plugins.kv_backends.paged.host.block_hashes import key_of
 from turnout.plugins.kv_backends.paged.host.block_tables import SequenceTables
@@ -78,6 +80,7 @@ class PagedCache:
         self._holders: dict[int, TokenSequence] = {}
         self._moves: list[Move] = []
         self._lookups = self._hits = 0
+        self._announcements: Announcements | None = None
 
     # -------------------------------------------------------------- queries
 
@@ -184,6 +187,18 @@ class PagedCache:
             groups=[] if self._plain else group_states(blocks, self._groups, size),
         )
 
+    @property
+    def announces(self) -> bool:
+        return self._prefix_caching
+
+    def announce(self) -> None:
+        if self._announcements is None:
+            self._announcements = Announcements(self.block_size)
+            self._blocks.on_forgotten = self._announcements.forgotten
+
+    def announced(self) -> list[BlockEvent]:
+        return self._announcements.drain() if self._announcements is not None else []
+
     # -------------------------------------------------------------- details
 
     def _attachments(self, spans: Sequence[Span]) -> list[Attachment]:
@@ -244,6 +259,9 @@ class PagedCache:
             table, group = tables.of[sequence.id], tables.group
             for index in range(max(first, tables.first(sequence.id)), len(hashes)):
                 self._blocks.register(table[index], key_of(hashes[index], group))
+        if self._announcements is not None:
+            spec = sequence.request.spec
+            self._announcements.registered(hashes, first, sequence.tokens, spec.cache_salt)
 
     def _holdings(self, sequences: Iterable[TokenSequence]) -> list[BlockHolding]:
         return [

@@ -1,0 +1,125 @@
+"""Which engines have which prefixes in memory, as far as their events tell: what `Replica.cached` looks up.
+
+Events that are lost or late make an answer wrong, and a request compute what it could have found; the engine
+that gets it looks for itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from turnout.core import limits
+from turnout.core.interfaces.router import Routable
+from turnout.core.types.block_events import BlockEvent, BlockRemoved, BlockStored, marks
+
+__all__ = ["PrefixIndex"]
+
+Key = int
+"""Of all tokens up to a mark. Two prefixes may have the same: then a request goes where nothing is cached."""
+
+
+class PrefixIndex:
+    """Finds the longest prefix of a prompt that each of several engines has, in steps of marks."""
+
+    def __init__(self) -> None:
+        self._holders: dict[Key, int] = {}
+        """The engines that have a mark, a bit each."""
+        self._keys: dict[str, dict[bytes, Key]] = {}
+        """Of each engine: the marks that it has."""
+        self._bits: dict[str, int] = {}
+        self._block_size = 0
+        self._positions: list[int] = [0]
+        """The first marks, from 0 on; as many as have been needed."""
+        self._next_mark: Callable[[], int] = int
+        self._asked: Routable | None = None
+        self._found: Mapping[str, int] = {}
+
+    def note(self, engine: str, events: Iterable[BlockEvent]) -> None:
+        """Takes what an engine tells."""
+        self._asked = None
+        for event in events:
+            if isinstance(event, BlockStored):
+                self._store(engine, event)
+            elif isinstance(event, BlockRemoved):
+                for block_hash in event.block_hashes:
+                    self._remove(engine, block_hash)
+            else:
+                self.forget(engine)
+
+    def forget(self, engine: str) -> None:
+        """Forgets an engine, whose memory is gone."""
+        self._asked = None
+        for block_hash in list(self._keys.get(engine, ())):
+            self._remove(engine, block_hash)
+        self._keys.pop(engine, None)
+        self._bits.pop(engine, None)
+
+    def find(self, request: Routable) -> Mapping[str, int]:
+        """Returns how many leading tokens of a prompt engines have; those that have none may be missing."""
+        if request is not self._asked:
+            self._found = self._longest(request.prompt, request.cache_salt) if self._holders else {}
+            self._asked = request
+        return self._found
+
+    # -------------------------------------------------------------- details
+
+    def _store(self, engine: str, event: BlockStored) -> None:
+        if engine not in self._bits:
+            self._keys[engine] = {}
+            self._bits[engine] = _lowest_free(self._bits.values())
+        keys = self._keys[engine]
+        if len(keys) >= limits.PREFIX_MARKS.most:
+            return
+        if event.parent_block_hash is None:
+            parent = hash(event.cache_salt)
+        elif event.parent_block_hash in keys:
+            parent = keys[event.parent_block_hash]
+        else:
+            return  # what came before was lost, or has gone
+        if event.block_size != self._block_size:
+            self._block_size, self._positions = event.block_size, [0]
+            self._next_mark = marks(event.block_size).__next__
+        key = keys[event.block_hash] = hash((parent, tuple(event.token_ids)))
+        self._holders[key] = self._holders.get(key, 0) | self._bits[engine]
+
+    def _remove(self, engine: str, block_hash: bytes) -> None:
+        key = self._keys[engine].pop(block_hash, None) if engine in self._keys else None
+        if key is None:
+            return
+        left = self._holders.get(key, 0) & ~self._bits[engine]
+        if left:
+            self._holders[key] = left
+        else:
+            self._holders.pop(key, None)
+
+    def _longest(self, prompt: Sequence[int], salt: str) -> Mapping[str, int]:
+        lengths: list[tuple[int, int]] = []
+        """Sets of engines, and how far they go; each set is part of the one before."""
+        key, having, end = hash(salt), -1, 0
+        for begin, end in pairwise(self._marks_up_to(len(prompt))):
+            key = hash((key, tuple(prompt[begin:end])))
+            left = having & self._holders.get(key, 0)
+            if left != having:
+                if begin:
+                    lengths.append((having, begin))
+                having = left
+                if not left:
+                    break
+        else:
+            lengths.append((having if end else 0, end))
+        return {engine: end for having, end in lengths for engine, bit in self._bits.items() if bit & having}
+
+    def _marks_up_to(self, length: int) -> Sequence[int]:
+        """The marks of a prompt, from 0 on."""
+        while self._positions[-1] <= length:
+            self._positions.append(self._next_mark())
+        return self._positions[: bisect_right(self._positions, length)]
+
+
+def _lowest_free(bits: Collection[int]) -> int:
+    bit = 1
+    while bit in bits:
+        bit <<= 1
+    return bit
