@@ -10,9 +10,8 @@ import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
-from turnout.core.types.logprobs import TokenLogprobs
+from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
-from turnout.core.types.packed_logprobs import PackedLogprobs
 from turnout.core.types.request import RequestSpec, Resumption
 from turnout.server.engine.restart_limit import WINDOW_SECONDS
 from turnout.server.engine.unread import Unread, delta_size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from turnout.core import limits
+from turnout.core.types.logprobs import PackedLogprobs
 from turnout.core.types.messages import Delta
-from turnout.core.types.packed_logprobs import PackedLogprobs
 
 __all__ = ["Unread", "delta_size"]
 

@@ -8,7 +8,7 @@ from typing import overload
 
 import msgspec
 
-from turnout.core.types.packed_logprobs import PackedLogprobs
+from turnout.core.types.logprobs import PackedLogprobs
 from turnout.text.choice_text import ShownToken, TextDelta
 from turnout.text.output.events import Event, merged
 

@@ -13,9 +13,8 @@ import msgspec
 
 from turnout.core import limits
 from turnout.core.engine.client import EngineClient
-from turnout.core.types.logprobs import TokenLogprobs
+from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
-from turnout.core.types.packed_logprobs import PackedLogprobs
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.server.generation.gathered import GatheredChoice
 from turnout.server.generation.merge import merged

@@ -127,13 +127,16 @@ def test_a_router_that_asks_for_caches_needs_engines_that_tell() -> None:
     def launch(name: str, journal: AdminJournal) -> ProcessClient:
         return ProcessClient(factory="echo_engine:build", log_level="critical", replica=name, journal=journal)
 
-    fleet = Fleet(launch, 2, Score())
-    try:
+    async def main() -> None:
+        fleet = Fleet(launch, 2, Score())
         fleet.configure(EngineConfig(model="echo", kv="contiguous"))
-        with pytest.raises(ConfigError, match="the KV backend contiguous does not tell; choose --kv paged"):
-            asyncio.run(fleet.start())
-    finally:
-        fleet.kill()
+        try:
+            await fleet.start()
+        finally:
+            await fleet.close()
+
+    with pytest.raises(ConfigError, match="the KV backend contiguous does not tell; choose --kv paged"):
+        asyncio.run(main())
 
 
 BAD_ROUTERS = """

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.core.types.logprobs import TokenLogprobs
-from turnout.core.types.packed_logprobs import PackedLogprobs
+from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 
 tokens, logprobs = st.integers(0, 2**31 - 1), st.floats(allow_nan=False)
 entries = st.builds(TokenLogprobs, tokens, logprobs, st.lists(st.tuples(tokens, logprobs), max_size=4))
