@@ -29,7 +29,11 @@ GREEDY = {"greedy": {"temperature": 0}}
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"async_scheduling": False}, {"spec_ngram": True, "spec_tokens": 2}],
+    [
+        {},
+        pytest.param({"async_scheduling": False}, marks=pytest.mark.slow),
+        pytest.param({"spec_ngram": True, "spec_tokens": 2}, marks=pytest.mark.slow),
+    ],
     ids=["overlapping", "step after step", "verifying"],
 )
 def test_what_is_replayed_whole(
@@ -60,7 +64,7 @@ def test_what_is_replayed_in_pieces(
 @pytest.mark.parametrize(
     "options",
     [
-        {"kv": "paged:dtype=int8"},
+        pytest.param({"kv": "paged:dtype=int8"}, marks=pytest.mark.slow),
         {"kv_memory": TINY, "max_model_len": 16, "block_size": 4, **SWAPPING},
     ],
     ids=["int8 KV", "swapped"],
@@ -74,6 +78,7 @@ def test_tokens_are_those_of_pytorch(options: dict[str, Any], random_model: Path
     assert bool(engine.stats().preemptions) == ("preemption" in options)
 
 
+@pytest.mark.slow
 def test_a_prefix_that_is_read_once_changes_no_token(
     random_model: Path, card: Tensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +102,10 @@ def test_a_prefix_that_is_read_once_changes_no_token(
     assert captures.cuts == 1 and captures.pieces >= 4 * 3  # of two layers
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8wo", "fp8wo", "int4wo"])
+SCHEMES = ["int8wo", *(pytest.param(each, marks=pytest.mark.slow) for each in ("int8", "fp8wo", "int4wo"))]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_quantized_layers_that_read_the_same_input_are_one(
     scheme: str, random_model: Path, card: Tensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

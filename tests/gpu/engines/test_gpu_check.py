@@ -26,6 +26,7 @@ def test_it_asks_for_reduced_where_there_is_no_gpu() -> None:
     assert done.returncode == 2 and "--reduced" in done.stderr
 
 
+@pytest.mark.slow
 def test_reduced_it_runs_through(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, SCRIPT, "--reduced", "--no-models", "--json", report]
@@ -36,6 +37,7 @@ def test_reduced_it_runs_through(tmp_path: Path) -> None:
     assert kinds == {"decode", "prefill", "norm", "gate", "write", "product", "top-p"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(OVERFLOWS)
 def test_what_it_asks_of_a_gpu(card: Tensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock, graphs, waits that it counts, an engine for a batch of one: none of it is done on a CPU."""
