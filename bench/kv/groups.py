@@ -19,7 +19,7 @@ from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.model_spec import ModelSpec
 from turnout.lab.results.markdown import markdown_table, write_marked
-from turnout.lab.simulation.scripted.play import Arrival, Play
+from turnout.lab.simulation.scripted.play import Arrival, Pace, Play
 from turnout.lab.simulation.scripted.script import scripted_request
 from turnout.lab.simulation.scripted.workloads import Sessions, Templates
 from turnout.lab.workloads.lengths import Lognormal
@@ -29,7 +29,8 @@ from turnout.models.random.shapes import Shape, config_of
 REGISTRY = Registry.load()
 LONGEST = 32_768
 LAYERS, EVERY, WINDOW = 34, 6, 1024
-STEP, SLOTS = 2048, 64
+STEP, RUNNING = 2048, 6
+"""Tokens of a step at most, and sequences that run at a time: there are always more that wait."""
 UNLIMITED = 1 << 22
 ARMS = {"all kept": "paged:groups=false", "groups": "paged"}
 
@@ -59,16 +60,12 @@ def memory_of(backend: str, positions: float) -> float:
     return positions * kv.bytes_per_token(SPEC, 2) / plain
 
 
-def room(backend: str) -> float:
-    """Memory for the longest request that is sent, and a little more."""
-    kv = REGISTRY.create("kv", backend).for_model(SPEC)
-    return 1.05 * memory_of(backend, kv.positions(24_000, STEP))
-
-
 def play(kv: KVCache) -> Play:
     policy = REGISTRY.create("scheduler", "fcfs")
     predictor = REGISTRY.create("length_predictor", "max_tokens")
-    return Play(kv, policy, predictor, Capacity(STEP, SLOTS), max_model_len=LONGEST)
+    # Prompts take so little time that how many of them are found does not change what runs together.
+    pace = Pace(token=2e-5)
+    return Play(kv, policy, predictor, Capacity(STEP, RUNNING), max_model_len=LONGEST, pace=pace)
 
 
 # ------------------------------------------------------------------ a running sequence
@@ -100,14 +97,15 @@ def talk() -> tuple[list[Arrival], Sessions | None]:
         system=Lognormal(3000, 0.3, most=6000),
         question=Lognormal(300, most=2000),
         answer=Lognormal(300, 0.8, most=1200),
-        longest=16_384,
+        rate=100,
+        longest=12_000,
     )
     return list(sessions.arrivals()), sessions
 
 
 def documents() -> tuple[list[Arrival], Sessions | None]:
     texts = Templates(
-        200, 1.0, seed=7, templates=20, template=Lognormal(6000, most=20_000), skew=0.7, answer=Lognormal(100)
+        300, 100, seed=7, templates=20, template=Lognormal(6000, most=12_000), skew=0.7, answer=Lognormal(100)
     )
     return list(texts.arrivals()), None
 
@@ -126,6 +124,9 @@ class Served(NamedTuple):
     """Positions of windows' blocks that are cached behind no sequence, for checkpoints; as `held`."""
     capacity: int
 
+    def __str__(self) -> str:
+        return f"{self.hit_rate:.1%}"
+
 
 def served(workload: str, backend: str, memory: float) -> Served:
     arrivals, sessions = WORKLOADS[workload]()
@@ -139,24 +140,24 @@ def served(workload: str, backend: str, memory: float) -> Served:
             now = kv.snapshot()
             cached = sum(group.cached for group in now.groups if group.window is not None)
             checkpoints += 50 * max(0.0, cached / max(1, len(now.groups)) - now.passed)
-    return Served(kv.snapshot().hit_rate, total / steps, checkpoints / steps, kv.capacity)
+    found = Served(kv.snapshot().hit_rate, total / steps, checkpoints / steps, kv.capacity)
+    click.echo(f"{workload} {backend}: {found!r}", err=True)
+    return found
 
 
 def prefixes() -> str:
+    """Hit rates where sequences that run take so much of the memory: of that of all kept, or of its own."""
+    kept, groups = ARMS.values()
     rows = []
     for workload in WORKLOADS:
-        held = {arm: memory_of(arm, served(workload, arm, UNLIMITED).held) for arm in ARMS.values()}
+        running = {arm: memory_of(arm, served(workload, arm, UNLIMITED).held) for arm in ARMS.values()}
         for occupancy in (0.25, 0.9):
-            rates, kept = [], 0.0
-            for backend, running in held.items():
-                found = served(workload, backend, max(running / occupancy, room(backend)))
-                rates.append(f"{found.hit_rate:.1%} ({found.held / found.capacity:.0%})")
-                kept = found.checkpoints / found.capacity
-                click.echo(f"{workload} {backend} {occupancy}: {found}", err=True)
-            memory = running / occupancy
-            same = served(workload, ARMS["all kept"], max(memory, room(ARMS["all kept"]))).hit_rate
-            rows.append((f"{workload}, {occupancy:.0%}", *rates, f"{kept:.1%}", f"{same:.1%}"))
-    headings = ("workload, held", *ARMS, "for checkpoints", "all kept, in the memory of groups")
+            full = served(workload, kept, running[kept] / occupancy)
+            same = served(workload, groups, running[kept] / occupancy)
+            own = served(workload, groups, running[groups] / occupancy)
+            shares = f"{same.checkpoints / same.capacity:.0%}, {own.checkpoints / own.capacity:.0%}"
+            rows.append((f"{workload}, {occupancy:.0%}", str(full), str(same), str(own), shares))
+    headings = ("workload, held", "all kept", "groups, same memory", "groups, same share held", "checkpoints")
     return markdown_table(headings, rows)
 
 

@@ -6,12 +6,12 @@ A metric is a row of `_stats_gauges`, `_stats_counters`, `_kv_gauges` or `_kv_co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from turnout.core.types.messages import KVSnapshot, PluginFigure, Stats
+from turnout.core.types.messages import KVGroupState, KVSnapshot, PluginFigure, Stats
 from turnout.server.metrics.request_metrics import PREFIX
 
 __all__ = ["Scrape"]
@@ -51,6 +51,23 @@ class Scrape(Collector):
         if self._snapshot is not None:
             yield from self._gauges(_kv_gauges(self._snapshot, self._bytes_per_token))
             yield from self._counters(_kv_counters(self._snapshot))
+            yield from self._of_groups(self._snapshot.groups)
+
+    def _of_groups(self, groups: Sequence[KVGroupState]) -> Iterator[Metric]:
+        labels = ("model_name", "group", "window")
+        held = GaugeMetricFamily(
+            PREFIX + "kv_cache_group_held_tokens", "Positions that a KV group's layers hold.", labels=labels
+        )
+        cached = GaugeMetricFamily(
+            PREFIX + "kv_cache_group_cached_tokens",
+            "Free positions of a KV group with prefixes.",
+            labels=labels,
+        )
+        for number, group in enumerate(groups):
+            of = (self._model, str(number), str(group.window or "all"))
+            held.add_metric(of, group.held)
+            cached.add_metric(of, group.cached)
+        yield from (family for family in (held, cached) if family.samples)
 
     def _of_plugins(self, figures: Iterable[PluginFigure]) -> Iterator[Metric]:
         labels = ("model_name", "plugin", "name")

@@ -23,6 +23,7 @@ from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.paged.host.kv_groups import (
     ONE_GROUP,
     KVGroups,
+    described,
     groups_of,
     most_blocks,
 )
@@ -119,7 +120,9 @@ class Paged(KVBackend):
                     f"paged:cascade reads whole prefixes, and layers of {spec.architecture} have windows; "
                     "leave it out"
                 )
-            return PagedKernels(spec, cache, context, self.dtype, self._cascade, self._groups)
+            kernels = PagedKernels(spec, cache, context, self.dtype, self._cascade, self._groups)
+            kernels.summary = [*kernels.summary, *described(spec, self._groups, wanted=self._grouping)]
+            return kernels
         if self._cascade:
             raise ConfigError(
                 "paged:cascade is an option of Triton's kernels, which this engine does not use; leave it out"
@@ -129,7 +132,8 @@ class Paged(KVBackend):
         if self._attention == "torch":
             context = replace(context, kernels=None)
         attention = PagedAttention(spec, cache, context, self.dtype, self._groups)
-        attention.summary = [*attention.summary, *why_not]
+        kept = described(spec, self._groups, wanted=self._grouping)
+        attention.summary = [*attention.summary, *why_not, *kept]
         return attention
 
     def _by_kernels(self, device: str, spec: ModelSpec) -> tuple[bool, Sequence[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from prometheus_client.core import Metric
 
-from turnout.core.types.messages import KVSnapshot, Stats
+from turnout.core.types.messages import KVGroupState, KVSnapshot, Stats
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import code, table
 from turnout.server.metrics.engine_metrics import Scrape
@@ -31,8 +31,9 @@ def _engine() -> str:
         },
         Stats,
     )
+    group = dict.fromkeys(KVGroupState.__struct_fields__, 1)
     kv = msgspec.convert(
-        {**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": [], "groups": []}, KVSnapshot
+        {**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": [], "groups": [group]}, KVSnapshot
     )
     return _table(Scrape("model", 0, stats, kv, bytes_per_token=1).collect())
 

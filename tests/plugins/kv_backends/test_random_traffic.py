@@ -13,9 +13,13 @@ from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.evictions.cost import Cost
 from turnout.plugins.evictions.lfu import Lfu
 from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.paged.host.kv_groups import most_blocks
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.toy.workloads import random_preemption, random_workload
+
+STEP_OF_WINDOWS = 23
+"""The largest budget that is drawn."""
 
 
 def audited_paged(rng, needs, kind=AuditedPaged):
@@ -41,13 +45,27 @@ def audited_early(rng, needs):
     return audited_paged(rng, needs, Early)
 
 
+def audited_windows(rng, needs):
+    """Memory for what windows keep of the most demanding request, and hardly more."""
+    size, windows = rng.choice([1, 2, 4]), (None, *rng.choices([2, 3, 5, 9], k=rng.randrange(1, 3)))
+    step = STEP_OF_WINDOWS
+    positions = [
+        n * -(-sum(most_blocks(length, window, size, step) for window in windows) // len(windows)) * size
+        for n, length in needs
+    ]
+    pool = PoolSize(max(positions) + rng.randrange(4) * size, rng.choice([0, rng.randrange(60), 1000]), step)
+    eviction = rng.choice([Lru(), Lfu(), Cost(context=4)])
+    return AuditedPaged(pool, size, eviction, prefix_caching=rng.random() < 0.8, windows=windows)
+
+
 def audited_contiguous(rng, needs):
     most = max(n * length for n, length in needs)
     return AuditedContiguous(PoolSize(most + rng.randrange(20), rng.choice([0, rng.randrange(60), 1000])))
 
 
-@pytest.mark.parametrize("make_kv", [audited_paged, audited_early, audited_contiguous])
-def test_every_call_does_what_it_says_and_every_snapshot_is_a_recount(make_kv) -> None:
+@pytest.mark.parametrize("make_kv", [audited_paged, audited_early, audited_windows, audited_contiguous])
+def test_every_call_does_what_it_says_and_every_snapshot_is_a_recount(make_kv, monkeypatch) -> None:
+    monkeypatch.setattr("turnout.plugins.kv_backends.paged.host.kv_groups.READ_TOGETHER", 1)
     swap_outs = shared = cached = 0
     for trial in range(60):
         rng = random.Random(trial)

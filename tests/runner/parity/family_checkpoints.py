@@ -10,7 +10,7 @@ import torch
 from mxfp4 import encode_experts
 from torch import Tensor
 
-__all__ = ["FAMILIES", "write_checkpoint"]
+__all__ = ["FAMILIES", "VOCABULARY", "write_checkpoint", "write_model"]
 
 VOCABULARY = 160
 SMALL: Mapping[str, Any] = {
@@ -173,19 +173,24 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def write_checkpoint(name: str, folder: Path) -> None:
-    """Writes the model of that name, with weights with which greedy text varies."""
+    """Writes the model of that name."""
+    kind, more = FAMILIES[name]
+    write_model(kind, more, folder, seed=len(name))
+    if name.endswith("mxfp4"):
+        encode_experts(folder)
+
+
+def write_model(kind: str, more: Mapping[str, Any], folder: Path, seed: int) -> None:
+    """Writes a small model of transformers' type `kind`, with weights with which greedy text varies."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    kind, more = FAMILIES[name]
     shared = {} if "n_embd" in more else SMALL  # GPT-2 has names of its own
     config = AutoConfig.for_model(kind, **{**shared, "vocab_size": VOCABULARY, **more})
-    torch.manual_seed(len(name))
+    torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     for key, parameter in model.named_parameters():
         _draw(key, parameter.data)
     model.save_pretrained(folder)
-    if name.endswith("mxfp4"):
-        encode_experts(folder)
 
 
 def _draw(name: str, out: Tensor) -> None:

@@ -96,7 +96,8 @@ def _generate(model: Any, prompt: list[int]) -> Decoded:
 
 
 def build(folder: Path, **options: Any) -> Engine:
-    config = EngineConfig(model=str(folder), dtype="float32", device="cpu", max_model_len=192, **options)
+    options = {"max_model_len": 192, **options}
+    config = EngineConfig(model=str(folder), dtype="float32", device="cpu", **options)
     return build_engine(config).engine
 
 

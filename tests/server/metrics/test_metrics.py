@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from running_server import RunningServer, Start, eventually
 from streaming import COMPLETIONS, events
 
-from turnout.core.types.messages import Stats
+from turnout.core.types.messages import KVSnapshot, Stats
 from turnout.server.metrics.engine_metrics import Scrape
 
 NAMED_AS_VLLM = {
@@ -190,6 +190,24 @@ def test_what_decoding_strategies_count_is_told_by_their_names() -> None:
     assert [(sample.name, sample.value) for sample in counter.samples] == [
         ("turnout:drafts_accepted_total", 3)
     ]
+
+
+def test_kv_groups_have_gauges_of_their_own() -> None:
+    groups = [{"window": None, "held": 64, "cached": 32}, {"window": 1024, "held": 16, "cached": 0}]
+    kv = {**dict.fromkeys(KVSnapshot.__struct_fields__, 0), "states": [], "groups": groups}
+    scrape = Scrape(CollectorRegistry(), "m", 0, None, msgspec.convert(kv, KVSnapshot), 1)
+    found = {
+        (sample.name.removeprefix("turnout:"), sample.labels["window"]): sample.value
+        for family in scrape.collect()
+        for sample in family.samples
+        if "group" in sample.labels
+    }
+    assert found == {
+        ("kv_cache_group_held_tokens", "all"): 64,
+        ("kv_cache_group_cached_tokens", "all"): 32,
+        ("kv_cache_group_held_tokens", "1024"): 16,
+        ("kv_cache_group_cached_tokens", "1024"): 0,
+    }
 
 
 def test_monitors_need_no_key(start: Start) -> None:

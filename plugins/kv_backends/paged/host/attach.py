@@ -21,6 +21,7 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes, key_of
 from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable, SequenceTables
 from turnout.plugins.kv_backends.paged.host.blocks import BlockPool
+from turnout.plugins.kv_backends.paged.host.checkpoints import NOWHERE, Checkpoints
 from turnout.plugins.kv_backends.paged.host.swap import SwapBlocks
 from turnout.plugins.kv_backends.paged.host.window_tables import ABSENT
 
@@ -71,16 +72,19 @@ class Attacher:
             return [Attachment(span, self._locations(span.sequence)[: -(-span.start // self._size)])]
         return [self._attachment(span, tables) for tables in self._groups]
 
-    def branches(self, span: Span) -> Sequence[int]:
-        """Where the prompt of a span's sequence ends, and where it leaves prefixes that are known: in blocks.
-
-        Sequences that go on from there may come again.
-        """
+    def checkpoints(self, span: Span) -> Checkpoints:
+        """Where sequences that come later may go on from what this one computes or has found."""
         if not self._windowed:
-            return ()
+            return NOWHERE
         sequence, size = span.sequence, self._size
+        again = sequence.request.timing.scheduled is not None  # it goes on from what was its own
+        start = 0 if again else span.start // size
         known = 0 if self._groups[0].window else self._leading(sequence) // size
-        return sorted({span.start // size, known, len(sequence.request.prompt) // size} - {0})
+        return Checkpoints(
+            start,
+            branch=0 if known == span.start // size else known,
+            prompt=len(sequence.request.prompt) // size,
+        )
 
     def extend_hashes(self, sequence: TokenSequence, blocks: int) -> list[bytes]:
         """The hashes of at least so many leading blocks, all of which must have all their tokens."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from turnout.core.interfaces.kv import Span
 from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.paged.host.blocks import BlockPool
+from turnout.plugins.kv_backends.paged.host.checkpoints import NOWHERE, Checkpoints
 
 __all__ = ["BlockTable", "SequenceTables"]
 
@@ -78,8 +79,10 @@ class SequenceTables:
     def let_go(self, span: Span) -> None:
         """Lets go of the blocks that neither the span's tokens nor later ones see."""
 
-    def enter(self, sequence: int, table: BlockTable, first: int = 0, ends: Sequence[int] = ()) -> None:
-        """Begins a sequence's table. first: see `first`; ends: its checkpoints, in blocks."""
+    def enter(
+        self, sequence: int, table: BlockTable, first: int = 0, checkpoints: Checkpoints = NOWHERE
+    ) -> None:
+        """Begins a sequence's table. first: see `first`."""
         self.of[sequence] = table
 
     def blocks_needed(self, spans: Sequence[Span]) -> int:

@@ -38,6 +38,8 @@ class BlockPool:
         """The registered hash of each block."""
         self._hits = [0] * count
         self._reach = [0] * count
+        self._ends = bytearray(count)
+        """Whether a sequence has ended behind each block."""
         self._free = list(reversed(range(count)))
         self._evictable = EvictableBlocks(eviction)
         self._pinned: set[bytes] = set()
@@ -92,7 +94,24 @@ class BlockPool:
         """Lets a block be found by its hash; a second block with the same hash stays private."""
         if block_hash not in self.block_of and self.hashes[block] is None:
             self.block_of[block_hash], self.hashes[block] = block, block_hash
-            self._hits[block] = self._reach[block] = 0
+            self._hits[block] = self._reach[block] = self._ends[block] = 0
+
+    def end(self, block: int) -> None:
+        """Notes that a sequence ends behind a block, or is preempted there."""
+        self._ends[block] = 1
+
+    def goes_on(self, block: int) -> bool:
+        """Whether a block that is attached ended a sequence, and only one has gone on from there.
+
+        As the next turn of a conversation does, after which hardly another does.
+        """
+        return bool(self._ends[block]) and self._hits[block] == 1
+
+    def refresh(self, block: int, block_hash: bytes) -> None:
+        """Has a block evicted as if it were released now, if it is cached and still has that hash."""
+        if self.hashes[block] == block_hash and not self.holders[block]:
+            self._evictable.remove(block)
+            self._make_available(block)
 
     def unregister(self, block: int) -> None:
         """Forgets the hash of a block that is about to be written to, if it has one."""

@@ -234,10 +234,10 @@ class PagedCache:
 
     def _attach(self, attachments: Sequence[Attachment]) -> None:
         """Begins the tables of sequences that get their first memory, for each group."""
-        branches = {each.span.sequence.id: self._attacher.branches(each.span) for each in attachments}
+        checkpoints = {each.span.sequence.id: self._attacher.checkpoints(each.span) for each in attachments}
         tables = self._attacher.tables(attachments, self._moves)
         for (span, _, first, group), table in zip(attachments, tables, strict=True):
-            self._groups[group].enter(span.sequence.id, table, first, branches[span.sequence.id])
+            self._groups[group].enter(span.sequence.id, table, first, checkpoints[span.sequence.id])
 
     def _enter(self, span: Span) -> None:
         """Enters a sequence that got its first memory into the books."""

@@ -11,13 +11,23 @@ Integers only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.model_spec import ModelSpec
 
-__all__ = ["ONE_GROUP", "READ_TOGETHER", "KVGroup", "KVGroups", "first_seen", "groups_of", "most_blocks"]
+__all__ = [
+    "ONE_GROUP",
+    "READ_TOGETHER",
+    "KVGroup",
+    "KVGroups",
+    "described",
+    "first_seen",
+    "groups_of",
+    "most_blocks",
+]
 
 READ_TOGETHER = 64
 """Attention reads a window from a multiple of so many positions on, and masks what is before the window."""
@@ -107,6 +117,22 @@ def groups_of(spec: ModelSpec) -> KVGroups | None:
     return KVGroups(
         tuple(groups), height, tuple(table for table, _ in found), tuple(place for _, place in found)
     )
+
+
+def described(spec: ModelSpec, groups: KVGroups | None, *, wanted: bool) -> list[str]:
+    """Lines for the start-up summary: what layers keep. None where no layer has a window."""
+    windows = _windows(spec.layer_attention(), spec.max_positions)
+    if set(windows.values()) <= {None}:
+        return []
+    if groups is None:
+        why = "their keys and values differ in shape" if wanted else "groups=false"
+        return [f"layers keep all positions, also those with windows: {why}"]
+    kept = Counter(windows.values())
+    told = ", ".join(
+        f"{count} keep {'all' if window is None else f'the last {window:,}'}"
+        for window, count in kept.items()
+    )
+    return [f"KV memory in {len(groups.groups)} groups of {groups.height} layers: {told} positions"]
 
 
 def _windows(rules: Sequence[LayerAttention], context: int) -> dict[int, int | None]:

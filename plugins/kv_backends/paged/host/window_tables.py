@@ -14,16 +14,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from turnout.core.interfaces.kv import Span
 from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable, SequenceTables
 from turnout.plugins.kv_backends.paged.host.blocks import BlockPool
+from turnout.plugins.kv_backends.paged.host.checkpoints import NOWHERE, Checkpoints
 from turnout.plugins.kv_backends.paged.host.kv_groups import first_seen
 
 __all__ = ["ABSENT", "WindowTables"]
 
 ABSENT = 0
 """The entry of a block that is let go: a block that exists, since a kernel may look up its address."""
+PARTING = 4
+"""A prompt that parts from another before its end finds what it shares, at once if the rest is shorter than
+the window divided by this: questions about a document, mostly."""
+
+
+class _Kept(NamedTuple):
+    """Blocks of a sequence that stay cached: from `first` on, for prefixes that end up to `end`."""
+
+    first: int
+    end: int
 
 
 class WindowTables(SequenceTables):
@@ -32,9 +44,12 @@ class WindowTables(SequenceTables):
     def __init__(self, blocks: BlockPool, block_size: int, group: int, window: int) -> None:
         super().__init__(blocks, block_size, group)
         self.window = window
+        self._parting = window // PARTING
         self._first: dict[int, int] = {}
         """The index of the first block that each sequence still has."""
-        self._checkpoints: dict[int, tuple[int, ...]] = {}
+        self._kept: dict[int, list[_Kept]] = {}
+        self._left: dict[int, list[tuple[int, bytes]]] = {}
+        """The blocks that each sequence let go at checkpoints, with their keys."""
 
     def first(self, sequence: int) -> int:
         return self._first[sequence]
@@ -42,9 +57,20 @@ class WindowTables(SequenceTables):
     def first_seen(self, position: int) -> int:
         return first_seen(position, self.window, self._size)
 
-    def enter(self, sequence: int, table: BlockTable, first: int = 0, ends: Sequence[int] = ()) -> None:
+    def enter(
+        self, sequence: int, table: BlockTable, first: int = 0, checkpoints: Checkpoints = NOWHERE
+    ) -> None:
         super().enter(sequence, table)
-        self._first[sequence], self._checkpoints[sequence] = first, tuple(ends)
+        self._first[sequence], self._left[sequence] = first, []
+        start, branch, prompt = checkpoints
+        if start > first and self._blocks.goes_on(table[start - 1]):
+            start = prompt = 0  # a conversation, the next turn of which goes on from its end as well
+        parts = self._parting // self._size
+        self._kept[sequence] = [
+            _Kept(self.first_seen(max(0, end - 1 - before) * self._size), end)
+            for end, before in ((start, 0), (branch, 0), (prompt, parts))
+            if end
+        ]
 
     def passed(self, spans: Sequence[Span], attached: Container[int]) -> int:
         dropped: Counter[int] = Counter()
@@ -61,11 +87,12 @@ class WindowTables(SequenceTables):
         first = self._first.get(sequence, end)
         if first >= end:
             return
-        table, checkpoints = self.of[sequence], self._checkpoints[sequence]
+        table, left = self.of[sequence], self._left[sequence]
         for index in range(first, end):
-            kept = next((ending for ending in checkpoints if self._sees(ending, index)), None)
-            reach = index + 1 if kept is None else kept
-            self._blocks.release(table[index], reach * self._size, passed=kept is None)
+            block, kept = table[index], self._checkpoint(sequence, index)
+            if kept and (key := self._blocks.hashes[block]) is not None:
+                left.append((block, key))
+            self._blocks.release(block, (kept or index + 1) * self._size, passed=not kept)
             table[index] = ABSENT
         self._first[sequence] = end
 
@@ -74,16 +101,19 @@ class WindowTables(SequenceTables):
         self.of[child] = self.of[parent][:]
         for block in self.of[child][first:]:
             self._blocks.hold(block)
-        self._first[child], self._checkpoints[child] = first, self._checkpoints[parent]
+        self._first[child], self._kept[child], self._left[child] = first, self._kept[parent], []
 
     def release(self, sequence: int, reach: int) -> None:
-        del self._checkpoints[sequence]
-        for block in reversed(self.of.pop(sequence)[self._first.pop(sequence) :]):
+        del self._kept[sequence]
+        table, first = self.of.pop(sequence), self._first.pop(sequence)
+        if first < reach // self._size <= len(table):
+            self._blocks.end(table[reach // self._size - 1])
+        for block in reversed(table[first:]):
             self._blocks.release(block, reach)
+        # What is of use together is evicted together.
+        for block, key in reversed(self._left.pop(sequence)):
+            self._blocks.refresh(block, key)
 
-    def _sees(self, ending: int, index: int) -> bool:
-        """Whether a sequence that goes on behind `ending` blocks needs block `index`.
-
-        Or one that goes on behind one block less, as where the very same prompt comes again.
-        """
-        return self.first_seen((ending - 1) * self._size) <= index < ending
+    def _checkpoint(self, sequence: int, index: int) -> int:
+        """The end of the checkpoint that keeps block `index`; 0: none does."""
+        return next((end for first, end in self._kept[sequence] if first <= index < end), 0)

@@ -17,6 +17,9 @@ __all__ = ["Fault", "swaps_out"]
 class Fault:
     """Something to go wrong in a run. By itself, nothing does."""
 
+    windowed = False
+    """Whether it is one of models with windows."""
+
     def __init__(self, seed: int = 0) -> None:
         self.happened = 0
         """How often it did."""

@@ -16,6 +16,7 @@ from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.paged.host.attach import Attachment
 from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.window_tables import WindowTables
 
 __all__ = [
     "CommittedTooEarly",
@@ -25,11 +26,13 @@ __all__ = [
     "IgnoredSalt",
     "KeptKey",
     "KeysAhead",
+    "LateCheckpoint",
     "LeakedBlock",
     "LeakedSlab",
     "MissedCopyOnWrite",
     "SiblingsTakenForEqual",
     "UnheldFork",
+    "WindowFreedTooEarly",
 ]
 
 
@@ -226,6 +229,57 @@ class KeysAhead(PagedFault):
             cut += chain[len(cut) :]
 
         kv._enter = keep  # type: ignore[method-assign]
+
+
+# ------------------------------------------------------------------ windows
+
+
+class WindowFault(PagedFault):
+    windowed = True
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        for tables in kv._groups:
+            if isinstance(tables, WindowTables):
+                self.break_window(kv, tables)
+
+    def break_window(self, kv: PagedCache, tables: WindowTables) -> None:
+        raise NotImplementedError
+
+
+class WindowFreedTooEarly(WindowFault):
+    """Layers with a window let go of the first block that the next query sees."""
+
+    def break_window(self, kv: PagedCache, tables: WindowTables) -> None:
+        seen, let_go = tables.first_seen, tables.let_go
+
+        def hasten(span: Span) -> None:
+            tables.first_seen = lambda at: min(seen(at) + 1, at // kv.block_size)  # type: ignore[method-assign]
+            let_go(span)
+            tables.first_seen = seen  # type: ignore[method-assign]
+            held = tables._first.get(span.sequence.id, 0)
+            self.happened += held > seen(span.start)
+
+        tables.let_go = hasten  # type: ignore[method-assign]
+
+
+class LateCheckpoint(WindowFault):
+    """A prefix counts as found, though the first block that its continuation sees is not there."""
+
+    def suits(self, case: Case) -> bool:
+        return _shares(case)
+
+    def break_window(self, kv: PagedCache, tables: WindowTables) -> None:
+        attacher = kv._attacher
+        locate = attacher._location
+
+        def any_block(sequence: TokenSequence, index: int, group: int) -> int | None:
+            found = locate(sequence, index, group)
+            if found is None and group == tables.group and len(kv._hashes.get(sequence.id, [])) > index:
+                self.happened += 1
+                return next(iter(kv._blocks.block_of.values()), None)
+            return found
+
+        attacher._location = any_block  # type: ignore[method-assign]
 
 
 # ------------------------------------------------------------------ swapping

@@ -131,10 +131,12 @@ def test_a_seeded_fault_is_caught(name: str, request: pytest.FixtureRequest) -> 
     happened = caught = 0
     checks: Counter[str] = Counter()
     for seed in given or RARE.get(name, FAULTY_CASES):
-        case, fault = draw_case(seed, reference("auto")), FAULTS[name](seed)
+        fault = FAULTS[name](seed)
+        against = reference(WINDOWS if fault.windowed else "auto")
+        case = draw_case(seed, against)
         if not fault.suits(case):
             continue
-        complaints = attempt(case, fault).complaints
+        complaints = attempt(case, fault, against=against).complaints
         assert fault.happened or not complaints, (seed, complaints)
         happened += fault.happened > 0
         caught += bool(complaints)

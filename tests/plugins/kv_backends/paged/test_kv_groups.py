@@ -15,7 +15,7 @@ from turnout.kernels import CpuKernels, choose_kernels, cpu_kernels
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
-from turnout.plugins.kv_backends.paged.host.kv_groups import groups_of
+from turnout.plugins.kv_backends.paged.host.kv_groups import described, groups_of
 from turnout.testing.checks.attention_traffic import Traffic, new_sequence, spec_of
 
 FULL = LayerAttention(heads=4, kv_heads=2, key_dim=8, value_dim=8)
@@ -66,6 +66,16 @@ def test_keys_and_values_are_kept_for_the_layer_that_reads_furthest_back() -> No
     found = groups_of(spec_of(rules))
     assert found is not None and found.windows == (None, 96)
     assert found.table_of == (1, 0, 1, 0)
+
+
+def test_the_start_up_summary_says_what_is_kept() -> None:
+    spec = gemma(34)
+    (line,) = described(spec, groups_of(spec), wanted=True)
+    assert line == "KV memory in 7 groups of 5 layers: 29 keep the last 1,024, 5 keep all positions"
+    odd = spec_of([LOCAL, replace(FULL, kv_heads=4)])
+    assert "differ in shape" in described(odd, groups_of(odd), wanted=True)[0]
+    assert "groups=false" in described(spec, None, wanted=False)[0]
+    assert described(spec_of([FULL, FULL]), None, wanted=True) == []
 
 
 # ------------------------------------------------------------------ what is held
@@ -163,6 +173,63 @@ def test_a_place_where_prompts_part_is_found_from_the_second_time_on() -> None:
     assert run_through(kv, common + words(400, seed=3)) == 0, "the blocks before the place are not there"
     fill(kv)
     assert run_through(kv, common + words(400, seed=4)) == 640
+
+
+def test_a_question_about_a_document_is_found_at_its_second_time() -> None:
+    """Prompts that part shortly before their ends, at most a quarter of a window."""
+    kv = cache(8192)
+    document = words(640)
+    assert run_through(kv, document + words(WINDOW // 4 - 1, seed=2)) == 0
+    fill(kv)
+    assert run_through(kv, document + words(30, seed=3)) == 640
+
+
+def continued(kv: PagedCache, said: list[int], answer: int) -> list[int]:
+    """Serves a turn of a conversation; returns all that is said then."""
+    one = sequence(said, room=answer)
+    found = kv.cached(one)
+    for end in [*range(found + 64, len(said), 64), len(said)]:
+        compute(kv, one, upto=end)
+    for token in words(answer, seed=len(said)):
+        one.tokens.append(token)
+        compute(kv, one, upto=len(one.tokens))
+    release(kv, one)
+    return one.tokens[:]
+
+
+def test_of_a_conversation_its_end_alone_is_kept() -> None:
+    """Where a turn went on, the next one does not; where prompts part, others do."""
+    kv = cache(8192)
+    first = continued(kv, words(640), answer=320)
+    second = continued(kv, first + words(320, seed=5), answer=320)
+    fill(kv)
+    assert kv.cached(sequence([*second, 1])) == len(second) // BLOCK * BLOCK
+    assert kv.cached(sequence([*first, 1])) < len(first), "the turn before is over"
+    assert kv.cached(sequence(words(640))) == 624, "the first prompt may begin others"
+    for seed in (6, 7):
+        continued(kv, words(640) + words(200, seed=seed), answer=64)
+    fill(kv)
+    assert kv.cached(sequence([*words(640), 1])) == 640
+
+
+def test_a_checkpoint_is_evicted_with_what_its_sequence_held_to_its_end() -> None:
+    """It would be of no use alone, nor the rest without it."""
+    kv = cache(2048)
+    one = sequence(words(320), room=640)
+    for end in range(64, 321, 64):
+        compute(kv, one, upto=end)
+    one.tokens += words(640, seed=2)
+    for end in range(384, 961, 64):
+        compute(kv, one, upto=end)
+    run_through(kv, words(400, seed=3))  # ends before `one` does, so it goes first
+    release(kv, one)
+    before = kv.cached(sequence(words(320)))
+    other = sequence(words(2000, seed=4), room=0)
+    end = 0
+    while kv.cached(sequence(words(400, seed=3))):
+        assert kv.reserve([Span(other, end, end + BLOCK)])
+        end += BLOCK
+    assert kv.cached(sequence(words(320))) == before == 304
 
 
 def test_what_windows_have_passed_is_found_as_long_as_there_is_room() -> None:
