@@ -45,7 +45,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "recompute": {"preemption": "recompute", "max_num_batched_tokens": 64},
     "swap": {"preemption": "swap", "swap_memory": 2**26, "max_num_batched_tokens": 64},
 }
-QUICK = {("gpt-oss", "chunks"), ("cohere2", "drafts")}
+QUICK = {("cohere2", "drafts")}
 
 
 def cases() -> Iterator[Any]:

@@ -195,7 +195,7 @@ def test_what_decoding_strategies_count_is_told_by_their_names() -> None:
 def test_kv_groups_have_gauges_of_their_own() -> None:
     groups = [{"window": None, "held": 64, "cached": 32}, {"window": 1024, "held": 16, "cached": 0}]
     kv = {**dict.fromkeys(KVSnapshot.__struct_fields__, 0), "states": [], "groups": groups}
-    scrape = Scrape(CollectorRegistry(), "m", 0, None, msgspec.convert(kv, KVSnapshot), 1)
+    scrape = Scrape("m", 0, None, msgspec.convert(kv, KVSnapshot), 1)
     found = {
         (sample.name.removeprefix("turnout:"), sample.labels["window"]): sample.value
         for family in scrape.collect()
