@@ -18,6 +18,7 @@ __all__ = [
     "BATCH_LINE",
     "BATCH_LINES",
     "BIASES",
+    "BODIES_BEFORE",
     "BODY",
     "BODY_SECONDS",
     "CHOICES",
@@ -79,6 +80,7 @@ __all__ = [
     "TEMPLATE_SECONDS",
     "TEMPLATE_TEXT",
     "TEXTS",
+    "TEXTS_BEFORE",
     "TOKENIZED",
     "TOKENIZING_MEMORY",
     "TOKENIZING_SECONDS",
@@ -87,6 +89,7 @@ __all__ = [
     "TRACE_JSON",
     "TRACE_LINE",
     "TRACE_TOKENS",
+    "TURN_SECONDS",
     "UNREAD",
     "UPLOADS",
     "VALUES",
@@ -181,6 +184,24 @@ TEXTS = Limit(
     most=1024,
     unit="texts",
     what="texts that wait to be tokenized",
+    answer="503 with `Retry-After`",
+)
+TEXTS_BEFORE = Limit(
+    most=2**21,
+    unit="characters",
+    what="long texts that wait to be tokenized before another: those that are shorter or came first",
+    answer="503 with `Retry-After`",
+)
+BODIES_BEFORE = Limit(
+    most=64 * 2**20,
+    unit="bytes",
+    what="bodies that wait to be decoded before another, estimated as they are in memory",
+    answer="503 with `Retry-After`",
+)
+TURN_SECONDS = Limit(
+    most=10,
+    unit="seconds",
+    what="wait of a body or a long text for smaller ones",
     answer="503 with `Retry-After`",
 )
 TEMPLATE_SECONDS = Limit(

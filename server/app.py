@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from turnout.config import ServerConfig
+from turnout.core import limits
 from turnout.core.errors import TurnoutError
 from turnout.server.admin import ab as admin_ab
 from turnout.server.admin import kv as admin_kv
@@ -143,7 +144,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
         lifespan=partial(_lifespan, context, memory),
     )
     app.state.context = context
-    app.state.decoding = Turns("bodies")
+    app.state.decoding = Turns("bodies", limits.BODIES_BEFORE, limits.TURN_SECONDS)
     return app
 
 

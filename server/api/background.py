@@ -13,6 +13,7 @@ import msgspec
 from turnout.core import limits
 from turnout.core.errors import Overloaded, StorageError, TurnoutError
 from turnout.server.generation.generation import Generation
+from turnout.server.http.request_memory import HeldMemory
 from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
 from turnout.server.storage.response_store import ResponseStore
 
@@ -49,15 +50,15 @@ class Background:
         generation: Generation,
         renderer: ResponsesRenderer,
         save: Save,
-        held: AbstractContextManager[None],
+        held: AbstractContextManager[HeldMemory],
     ) -> None:
         """Generates a response, and has its end stored, whatever it is.
 
-        held: entered now, left at the response's end.
+        held: entered now, left at the response's end; gives the memory that the response holds.
         """
         stack = ExitStack()
-        stack.enter_context(held)
-        task = _Task(asyncio.create_task(_generated(generation, renderer)))
+        memory = stack.enter_context(held)
+        task = _Task(asyncio.create_task(_generated(generation, renderer, memory)))
         self._tasks[renderer.id] = task
         work = self._finish(task.generating, generation, renderer, save)
         task.finished = asyncio.create_task(work)
@@ -115,5 +116,7 @@ async def end_unfinished(store: ResponseStore) -> None:
         await store.update(response.id, response.owner, "failed", msgspec.json.encode(body))
 
 
-async def _generated(generation: Generation, renderer: ResponsesRenderer) -> ResponseBody:
-    return renderer.whole(await generation.choices(), generation)
+async def _generated(generation: Generation, renderer: ResponsesRenderer, memory: HeldMemory) -> ResponseBody:
+    with memory.gathering() as generation.hold:
+        choices = await generation.choices()
+    return renderer.whole(choices, generation)

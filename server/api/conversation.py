@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,7 +27,11 @@ from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.prompt.template_process import TemplateProcesses
 from turnout.text.prompt.truncation import encoded, last_tokens
 
-__all__ = ["conversation_text", "prepared_generation", "rendered_tokens", "translated"]
+__all__ = ["conversation_text", "prepared_generation", "rendered_tokens", "text_work", "translated"]
+
+BYTES_PER_CHARACTER = 8
+"""Of a body as it is in memory. Its messages, its tools and their parts take time as well as their texts: as
+many bytes of them as much as a character."""
 
 
 async def prepared_generation(
@@ -47,7 +51,9 @@ async def prepared_generation(
     """
     client = client_of(request, body.user)
     work = partial(_prepared, context.templates, arm, body, id, client, as_fits, before)
-    prepared = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
+    prepared = await while_connected(
+        request.receive, context.texts.run(text_work(request, body.messages), work)
+    )
     held_memory(request).add(TOKEN_BYTES * len(prepared.spec.prompt))
     return Generation(
         arm.client,
@@ -62,16 +68,23 @@ async def prepared_generation(
     )
 
 
-async def translated(request: Request, fields: Callable[[], dict[str, Any]], size: int) -> ChatRequest:
+def text_work(request: Request, messages: Iterable[Message] = ()) -> int:
+    """Characters whose tokenizing takes about as long as the texts, messages and tools of a request."""
+    return max(text_size(messages), held_memory(request).size // BYTES_PER_CHARACTER)
+
+
+async def translated(request: Request, fields: Callable[[], dict[str, Any]]) -> ChatRequest:
     """Returns the chat request that another API's request means. Raises RequestError.
 
-    fields: makes its fields; it takes time for a request of many characters or items, `size`.
+    fields: makes its fields; it takes time for a request of many items.
     """
 
     def translate() -> ChatRequest:
         return validate_body(fields(), ChatRequest, may_be_deep=False)
 
-    return await while_connected(request.receive, context_of(request).texts.run(size, translate))
+    return await while_connected(
+        request.receive, context_of(request).texts.run(text_work(request), translate)
+    )
 
 
 class _Prepared(NamedTuple):

@@ -9,14 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.server.api.context import context_of
-from turnout.server.api.conversation import prepared_generation, rendered_tokens, translated
+from turnout.server.api.conversation import prepared_generation, rendered_tokens, text_work, translated
 from turnout.server.api.respond import respond
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import EVENTS, operation
-from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.message_events import Message, TokenCount
 from turnout.server.protocol.messages import CountRequest, MessagesRequest
 from turnout.server.renderers.messages import MessagesRenderer
@@ -31,7 +30,7 @@ async def messages(request: Request) -> Response:
     asked = await read_body(request, MessagesRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
     _refuse_threads(asked)
-    body, id = await translated(request, asked.chat_fields, asked.size), f"msg_{uuid.uuid4().hex}"
+    body, id = await translated(request, asked.chat_fields), f"msg_{uuid.uuid4().hex}"
     with context.assigned_arm(request, body.user, id) as arm:
         generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
         renderer = MessagesRenderer(id, context.model_name)
@@ -44,9 +43,9 @@ async def count_tokens(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, CountRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
-    body = await translated(request, asked.chat_fields, asked.size)
+    body = await translated(request, asked.chat_fields)
     work = partial(rendered_tokens, context.templates, context.arms.first, body)
-    count = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
+    count = await while_connected(request.receive, context.texts.run(text_work(request, body.messages), work))
     return JsonResponse(TokenCount(count))
 
 

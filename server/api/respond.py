@@ -21,7 +21,7 @@ from turnout.server.http.request_memory import HeldMemory, held_memory
 from turnout.server.renderers.renderer import Renderer
 from turnout.text.choice_text import TextDelta
 
-__all__ = ["respond"]
+__all__ = ["LARGE", "respond"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
     """Raises what the engine refuses, and ClientDisconnect, before anything has been sent."""
     logger.debug("generates for %s", generation.requests[0].id)
     thread, memory = context_of(request).rendering, held_memory(request)
-    with _counted(request, generation), _bounded(memory, generation):
+    with _counted(request, generation), memory.gathering() as generation.hold:
         if stream:
             deltas = generation.deltas()
             # A refusal must still become a status code, so the response starts with the first delta.
@@ -47,15 +47,6 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
     body = await while_connected(request.receive, thread.run(lambda: renderer.whole(choices, generation)))
     await renderer.keep(generation)
     return PieceResponse(thread.made(encoded_pieces(body)), JsonResponse.media_type, memory)
-
-
-@contextmanager
-def _bounded(memory: HeldMemory, generation: Generation) -> Iterator[None]:
-    """Counts what is gathered for a request as memory that it holds. Raises Overloaded."""
-    before = memory.size
-    generation.hold = lambda size: memory.hold(before + size)
-    with memory.growing():
-        yield
 
 
 @contextmanager

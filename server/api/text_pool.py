@@ -29,22 +29,22 @@ class TextPool:
 
     def __init__(self) -> None:
         self._short = ThreadPoolExecutor(THREADS, thread_name_prefix="short-texts")
-        self._long = Turns("long-texts")
+        self._long = Turns("long-texts", limits.TEXTS_BEFORE, limits.TURN_SECONDS)
         self._trim = MallocTrim()
         self._waiting = 0
 
-    async def run(self, size: int, work: Callable[[], T]) -> T:
+    async def run(self, size: int, work: Callable[[], T], *, bounded: bool = True) -> T:
         """The result of `work` on texts of `size` characters. Cancelled while it waits, it is not begun.
 
-        Raises Overloaded if too many texts are waiting.
+        Raises Overloaded if too many texts are waiting; not if not `bounded`.
         """
-        if self._waiting >= limits.TEXTS.whole:
+        if bounded and self._waiting >= limits.TEXTS.whole:
             raise Overloaded(f"{self._waiting:,} texts are waiting to be tokenized already; try again later")
         self._waiting += 1
         try:
             if size < LONG:
                 return await asyncio.get_running_loop().run_in_executor(self._short, work)
-            async with self._long.turn(size):
+            async with self._long.turn(size, bounded=bounded):
                 return await self._long.run(lambda: self._trimmed(size, work))
         finally:
             self._waiting -= 1

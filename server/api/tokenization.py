@@ -10,13 +10,17 @@ from starlette.responses import Response
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.api.context import context_of
-from turnout.server.api.conversation import conversation_text
+from turnout.server.api.conversation import conversation_text, text_work
+from turnout.server.api.prompts import TOKEN_BYTES
+from turnout.server.api.respond import LARGE
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.json_slices import Lazily, encoded_pieces
 from turnout.server.http.openapi.operation import fields, operation
-from turnout.server.protocol.chat import text_size
+from turnout.server.http.pieces import PieceResponse
+from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 from turnout.text.prompt.template_process import TemplateProcesses
 from turnout.text.prompt.truncation import last_tokens
@@ -30,16 +34,22 @@ async def tokenize(request: Request) -> Response:
     context = context_of(request)
     body = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
-    size = len(body.prompt or "") + text_size(body.messages or ())
+    size = max(len(body.prompt or ""), text_work(request, body.messages or ()))
     work = partial(_response, context.templates, context.arms.first, body)
-    return JsonResponse(await while_connected(request.receive, context.texts.run(size, work)))
+    response = await while_connected(request.receive, context.texts.run(size, work))
+    memory = held_memory(request)
+    memory.add(TOKEN_BYTES * response.count)
+    pieces = encoded_pieces(response)
+    if response.count < LARGE:
+        return Response(b"".join(pieces), media_type=JsonResponse.media_type)
+    return PieceResponse(context.rendering.made(pieces), JsonResponse.media_type, memory)
 
 
 def _response(templates: TemplateProcesses, arm: ServedArm, body: TokenizeRequest) -> TokenizeResponse:
     tokens = _tokens(templates, arm, body)
     response = TokenizeResponse(len(tokens), arm.client.ready.max_model_len, tokens)
     if body.return_token_strs:
-        response.token_strs = [arm.tokenizer.spelling(token) for token in tokens]
+        response.token_strs = Lazily(tokens, arm.tokenizer.spelling)
     return response
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from starlette.requests import Request
@@ -38,11 +38,11 @@ class RequestMemory:
             held.hold(0)
 
     @contextmanager
-    def held_for(self, scope: Scope) -> Iterator[None]:
+    def held_for(self, scope: Scope) -> Iterator[HeldMemory]:
         """What the request of a scope holds, for as long as the block lasts."""
         with self.held() as held:
             scope[_KEY] = held
-            yield
+            yield held
 
     def take(self, held: HeldMemory, size: int) -> None:
         """Let a request hold `size` bytes more, or less. Raises Overloaded."""
@@ -93,6 +93,23 @@ class HeldMemory:
                 raise
             asyncio.current_task().uncancel()  # type: ignore[union-attr]  # this runs in a task
             raise _overloaded() from None
+
+    @contextmanager
+    def gathering(self) -> Iterator[Callable[[int], None]]:
+        """As `growing`, while an answer is gathered; yields what is to be told the answer's bytes by now."""
+        before = self.size
+        with self.growing():
+            yield lambda size: self.hold(before + size)
+
+    @contextmanager
+    def passed_on(self) -> Iterator[HeldMemory]:
+        """What this one holds, held for as long as the block lasts: the request itself may end before."""
+        other = HeldMemory(self._memory)
+        other.size, self.size = self.size, 0
+        try:
+            yield other
+        finally:
+            other.hold(0)
 
     def give_up(self) -> None:
         """Give the memory to another request."""

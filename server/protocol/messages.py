@@ -100,11 +100,6 @@ class CountRequest(_Lenient):
     output_format: Block | None = None
     """The older name of `output_config.format`."""
 
-    @property
-    def size(self) -> int:
-        """Characters and blocks, about."""
-        return sum(len(message.content) for message in self.messages)
-
     def chat_fields(self) -> dict[str, Any]:
         """The fields of a chat request that asks for the same. Raises RequestError for what is not
         supported."""

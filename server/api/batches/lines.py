@@ -35,6 +35,8 @@ class Line(NamedTuple):
     """From 0 on, counting lines that are not empty."""
     custom_id: str
     body: dict[str, Any]
+    size: int
+    """Bytes of the line."""
 
     def content(self) -> bytes:
         """The request's body. Raises RequestError."""
@@ -100,7 +102,7 @@ def unread(path: Path, answered: Container[int]) -> Iterator[Line]:
     for number, (_, text) in enumerate(_texts(path)):
         if number not in answered:
             line = msgspec.json.decode(text, type=_Input)
-            yield Line(number, line.custom_id, line.body)
+            yield Line(number, line.custom_id, line.body, len(text))
 
 
 def _texts(path: Path) -> Iterator[tuple[int, bytes]]:

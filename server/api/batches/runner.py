@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
-from turnout.core.errors import StorageError, TurnoutError
+from turnout.core.errors import Overloaded, StorageError, TurnoutError
 from turnout.server.api.batches.feeder import Feeder
 from turnout.server.api.batches.lines import Answer, Line, check_input, result_of, unanswered, unread
 from turnout.server.api.context import Context
@@ -42,8 +42,10 @@ LOOK_SECONDS = 1.0
 """How often to look whether a batch has been cancelled or has expired."""
 RETRY_SECONDS = 1.0
 """After a line found the server overloaded, or the disk full."""
-PORTION = 32
-"""Lines that are read at once."""
+PORTION, PORTION_BYTES = 32, 2**20
+"""Lines that are read at once, and about their bytes."""
+DECODED = 8
+"""Bytes that a byte of a line takes once it is decoded."""
 UNAVAILABLE = 503
 
 
@@ -208,15 +210,16 @@ class BatchRunner:
         request = _request(self._app, endpoint, id)
         try:
             with (
-                self._memory.held_for(request.scope),
+                self._memory.held_for(request.scope) as memory,
                 on_behalf_of(request.scope, self._context.keys, owned.owner),
             ):
+                memory.hold(DECODED * line.size)
                 request = Request(request.scope, _sender(line.content()))
-                return await _collected(await self._handlers[endpoint](request), request)
+                return await _collected(await self._handlers[endpoint](request), request, memory.add)
         except Exception as error:
             if not isinstance(error, TurnoutError):
                 logger.exception("a line of the batch %s failed", owned.batch.id)
-            return await _collected(await respond_to_error(request, error), request)
+            return await _collected(await respond_to_error(request, error), request, _uncounted)
 
 
 def _request(app: Starlette, path: str, id: str) -> Request:
@@ -237,15 +240,28 @@ def _request(app: Starlette, path: str, id: str) -> Request:
     return Request(scope)
 
 
-async def _collected(response: Response, request: Request) -> Answer:
-    """What the response would send."""
-    body = bytearray()
+def _uncounted(size: int) -> None:
+    """For errors, which are small."""
+
+
+async def _collected(response: Response, request: Request, hold: Callable[[int], None]) -> Answer:
+    """What the response would send. Raises Overloaded where another request takes the memory that it holds.
+
+    hold: told the bytes of each part.
+    """
+    body, whole = bytearray(), False
 
     async def send(message: Message) -> None:
+        nonlocal whole
         if message["type"] == "http.response.body":
-            body.extend(message.get("body", b""))
+            part = message.get("body", b"")
+            hold(len(part))
+            body.extend(part)
+            whole = not message.get("more_body", False)
 
     await response(request.scope, request.receive, send)
+    if not whole:
+        raise Overloaded("the memory of the answer was taken for smaller requests")
     return Answer(response.status_code, bytes(body), request.scope[REQUEST_KEY])
 
 
@@ -266,7 +282,12 @@ async def _read(lines: Iterator[Line]) -> AsyncGenerator[Line, None]:
     """The lines, read in a thread, a few at a time."""
 
     def portion() -> list[Line]:
-        return [line for _, line in zip(range(PORTION), lines, strict=False)]
+        found: list[Line] = []
+        for line in lines:
+            found.append(line)
+            if len(found) == PORTION or sum(each.size for each in found) > PORTION_BYTES:
+                break
+        return found
 
     while found := await asyncio.to_thread(portion):
         for line in found:

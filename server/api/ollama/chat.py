@@ -27,7 +27,7 @@ async def chat(request: Request) -> Response:
     asked = await read_request(request, context, OllamaChat)
     if not asked.messages:
         return loaded(asked, message={"role": "assistant", "content": ""})
-    body, id = await translated(request, asked.chat_fields, asked.size), f"ollama-{uuid.uuid4().hex}"
+    body, id = await translated(request, asked.chat_fields), f"ollama-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, None, id) as arm:
         check_thinking(arm, asked)
         renderer = OllamaChatRenderer(asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs))

@@ -60,7 +60,7 @@ async def _answered(
     request: Request, context: Context, arm: ServedArm, asked: OllamaGenerate, id: str
 ) -> Generation:
     """A message, of which the chat template makes the prompt."""
-    body = await translated(request, asked.chat_fields, len(asked.prompt))
+    body = await translated(request, asked.chat_fields)
     with body.client_field_names():
         return await prepared_generation(
             request, context, arm, body, id, as_fits=True, before=asked.context or ()

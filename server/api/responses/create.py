@@ -28,6 +28,7 @@ from turnout.server.http.access.auth import going_on
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import EVENTS, STORAGE, operation
+from turnout.server.http.request_memory import HeldMemory, held_memory
 from turnout.server.protocol.responses_request import ResponsesRequest
 from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
 
@@ -42,7 +43,7 @@ async def responses(request: Request) -> Response:
     context.check_model(asked.model)
     stored = wants_store(request, asked)
     before = await earlier_items(request, asked)
-    body = await translated(request, partial(asked.chat_fields, before), len(asked.input) + len(before))
+    body = await translated(request, partial(asked.chat_fields, before))
     id = f"resp_{uuid.uuid4().hex}"
     with context.assigned_arm(request, body.user, id) as arm:
         generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
@@ -74,10 +75,14 @@ async def _begun(
 
 
 @contextmanager
-def _going_on(request: Request, arm: ServedArm, generation: Generation) -> Iterator[None]:
-    """Keeps the engine for a response in the background, and counts the response for its key."""
-    with arm.held(), going_on(request, lambda: generation.prompt_tokens + generation.completion_tokens):
-        yield
+def _going_on(request: Request, arm: ServedArm, generation: Generation) -> Iterator[HeldMemory]:
+    """Keeps the engine and the memory for a response in the background, and counts it for its key."""
+    with (
+        arm.held(),
+        going_on(request, lambda: generation.prompt_tokens + generation.completion_tokens),
+        held_memory(request).passed_on() as memory,
+    ):
+        yield memory
 
 
 def _echoed(asked: ResponsesRequest) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,9 @@ from starlette.requests import Request
 from turnout.core.errors import RequestError, StorageError
 from turnout.server.api.context import context_of
 from turnout.server.http.access.auth import client_of
+from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
+from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.responses_request import ResponsesRequest
 from turnout.server.protocol.stored_items import stored_items
 from turnout.server.renderers.responses import Keeper, ResponseBody
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 Item = dict[str, Any]
 FINISHED = ("completed", "incomplete")
+DECODED = 8
+"""Bytes that a byte of short items takes once it is decoded."""
 
 
 def wants_store(request: Request, asked: ResponsesRequest) -> bool:
@@ -68,7 +72,14 @@ async def earlier_items(request: Request, asked: ResponsesRequest) -> list[Item]
         )
     if found[-1].status not in FINISHED:
         raise RequestError(f"the response {previous} is {found[-1].status}", "previous_response_id")
-    return [item for response in found for item in items_of(response)]
+    size = sum(response.size for response in found)
+    held_memory(request).add(DECODED * size)
+    work = partial(_all_items, found)
+    return await while_connected(request.receive, context_of(request).texts.run(size, work))
+
+
+def _all_items(responses: Sequence[StoredResponse]) -> list[Item]:
+    return [item for response in responses for item in items_of(response)]
 
 
 def items_of(response: StoredResponse, *, output: bool = True) -> list[Item]:
@@ -117,7 +128,7 @@ def end_keeper(request: Request) -> Callable[[ResponseBody], Awaitable[None]]:
 async def _put(request: Request, asked: ResponsesRequest, body: ResponseBody) -> None:
     stored = partial(_stored, client_of(request).name, asked, body)
     context = context_of(request)
-    await _store(request).put(await context.texts.run(len(asked.input), stored))
+    await _store(request).put(await context.texts.run(len(asked.input), stored, bounded=False))
 
 
 def _stored(owner: str, asked: ResponsesRequest, body: ResponseBody) -> StoredResponse:

@@ -43,7 +43,7 @@ async def read_body(
 
 
 async def _decode(turns: Turns, body: bytearray, model: type[Model], size: BodySize) -> Model:
-    async with turns.turn(len(body)):
+    async with turns.turn(size.decoded):
         if size.few_values:
             content = parse_body(body)
         else:
@@ -78,12 +78,12 @@ async def _read(request: Request, limit: int, size: BodySize) -> bytearray:
         raise _too_large(limit)
     body, memory = bytearray(), held_memory(request)
     try:
-        with memory.growing():
+        with memory.gathering() as hold:
             async for chunk in request.stream():
                 if len(body) + len(chunk) > limit:
                     raise _too_large(limit)
                 size.add(chunk)
-                memory.hold(size.decoded)
+                hold(size.decoded)
                 body += chunk
     except BaseException:
         body.clear()  # as the error's traceback would keep it

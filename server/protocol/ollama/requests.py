@@ -131,11 +131,6 @@ class OllamaChat(OllamaRequest):
     tools: list[dict[str, Any]] | None = None
     """Functions that the model may call."""
 
-    @property
-    def size(self) -> int:
-        """Characters and messages, about."""
-        return len(self.messages) + sum(len(message.content or "") for message in self.messages)
-
     def chat_fields(self) -> Fields:
         """The fields of a chat request that asks for the same. Raises RequestError."""
         return {

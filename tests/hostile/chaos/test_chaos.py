@@ -32,6 +32,8 @@ from turnout.text.processes.pool import MAX_IDLE
 MINUTES = float(os.environ.get("TURNOUT_CHAOS_MINUTES", "5"))
 RESTS = (1.0, 6.0)
 """Seconds between two torments."""
+IN_A_ROW = 3
+"""Torments that may follow each other while no engine serves: more of them, and none would ever start."""
 SETTLING = 120.0
 """Seconds after which nothing may be left of the requests."""
 GROWTH = 150 * 2**20
@@ -153,8 +155,12 @@ def fuzzing(url: str, seeds: Sequence[int]) -> Iterator[Fuzzed]:
 
 async def tormented(server: TinyServer, victim: Victim, torments: Sequence[Torment], end: float) -> None:
     """One torment after the other, all in turn and then any."""
-    turn = 0
+    turn = in_a_row = 0
     while time.monotonic() < end:
+        in_a_row = 0 if await _serves(victim.admin) else in_a_row + 1
+        if in_a_row > IN_A_ROW:
+            await _until_it_serves(server, victim.admin)
+            in_a_row = 0
         torment = torments[turn] if turn < len(torments) else victim.drawn.choice(torments)
         turn += 1
         print(f"{time.strftime('%H:%M:%S')} {torment.__name__}", flush=True)
@@ -164,6 +170,21 @@ async def tormented(server: TinyServer, victim: Victim, torments: Sequence[Torme
             print(f"  {error!r}", flush=True)
         await asyncio.sleep(victim.drawn.uniform(*RESTS))
         assert server.popen.poll() is None, f"the server ended\n{server.text()[-5000:]}"
+
+
+async def _until_it_serves(server: TinyServer, client: aiohttp.ClientSession) -> None:
+    end = time.monotonic() + SETTLING
+    while not await _serves(client):
+        assert time.monotonic() < end, f"no engine within {SETTLING:.0f} s\n{server.text()[-5000:]}"
+        await asyncio.sleep(0.2)
+
+
+async def _serves(client: aiohttp.ClientSession) -> bool:
+    try:
+        async with client.get("/health") as response:
+            return response.status == 200
+    except (aiohttp.ClientError, OSError):
+        return False
 
 
 async def settled(server: TinyServer, client: aiohttp.ClientSession) -> None:

@@ -77,3 +77,23 @@ def test_a_cancellation_from_elsewhere_stays_one() -> None:
             await task
 
     asyncio.run(main())
+
+
+def test_what_is_passed_on_is_held_after_the_request_has_ended() -> None:
+    async def main() -> None:
+        memory = RequestMemory(100)
+        with memory.held() as held:
+            held.hold(60)
+            going_on = held.passed_on()
+            background = going_on.__enter__()
+        with memory.held() as other, pytest.raises(Overloaded):
+            other.hold(50)
+        with background.gathering() as hold, pytest.raises(Overloaded), memory.held() as other:
+            other.hold(10)
+            hold(50)
+        going_on.__exit__(None, None, None)
+        with memory.held() as first, memory.held() as second:
+            first.hold(50)
+            second.hold(50)
+
+    asyncio.run(main())
