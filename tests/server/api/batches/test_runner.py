@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from turnout.server.api.batches.runner import BatchRunner
 from turnout.server.http.access.auth import client_of, count_tokens
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.load import ServerLoad
+from turnout.server.http.pieces import PieceResponse
 from turnout.server.http.request_memory import RequestMemory, held_memory
 from turnout.server.storage.batch_store import ENDED, WINDOW, Batch, BatchStore
 from turnout.server.storage.file_store import FileStore
@@ -58,9 +59,19 @@ class Place:
             await asyncio.sleep(10)
         if body.get("prompt") == "busy" and self.asked.count(body) < 3:
             raise EngineGone("the engine is gone")
+        if body.get("prompt") == "cut off":
+            return PieceResponse(self.pieces(request), "application/json", held_memory(request))
         if body.get("prompt") == "bug":
             raise KeyError("bug")
         return JSONResponse({"client": client_of(request).name})
+
+    async def pieces(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """An answer; at first, the memory that it takes is taken for another request halfway."""
+        yield b'{"text": '
+        if len(self.asked) < 3:
+            held_memory(request).give_up()
+            await asyncio.sleep(10)
+        yield b'"whole"}'
 
     def serve(self, *prompts: str) -> tuple[Batch, dict[str, Any]]:
         """The batch of these lines when it has ended, and its results by prompt."""
@@ -120,6 +131,12 @@ def test_a_line_waits_for_a_server_without_room(place: Place) -> None:
     batch, results = place.serve("a", "busy")
     assert batch.request_counts.completed == 2 and status(results["busy"]) == 200
     assert len(place.asked) == 4
+
+
+def test_an_answer_that_is_cut_off_for_its_memory_is_asked_for_again(place: Place) -> None:
+    batch, results = place.serve("cut off")
+    assert batch.request_counts.completed == 1 and len(place.asked) == 3
+    assert results["cut off"]["response"]["body"] == {"text": "whole"}
 
 
 def test_an_error_costs_its_line_alone(place: Place) -> None:
