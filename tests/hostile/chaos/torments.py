@@ -117,11 +117,14 @@ async def hogged(victim: Victim) -> None:
 
 
 async def reniced(victim: Victim) -> None:
-    """The engine has the lowest priority."""
-    if (engine := victim.engine) is not None:
-        for thread in engine.threads():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.setpriority(os.PRIO_PROCESS, thread.id, 19)
+    """The engine has the lowest priority for some seconds: beside busy processes, next to no time."""
+    if (engine := victim.engine) is None:
+        return
+    for priority in (19, engine.nice()):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for thread in engine.threads():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.setpriority(os.PRIO_PROCESS, thread.id, priority)
         await asyncio.sleep(3)
 
 
