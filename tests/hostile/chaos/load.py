@@ -19,8 +19,8 @@ __all__ = ["CLIENTS", "REQUESTS", "Load", "Request", "answer_to"]
 Body = dict[str, Any]
 
 CLIENTS = 10
-PATIENCE = 240.0
-"""Seconds after which a request that has no end counts as lost."""
+PATIENCE = 600.0
+"""Seconds after which a request that has no end counts as lost; on a busy machine some take minutes."""
 DOCUMENTED = ("the engine died each time that it served this request alone",)
 """What a 500 may say: docs/how-to/serve.md, "When the engine dies"."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
