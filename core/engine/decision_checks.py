@@ -7,12 +7,16 @@ of third parties (`thorough`), whose tests are not ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from turnout.core import limits
 from turnout.core.types.decision import Choice, Completion, Continuation
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "are_tokens",
@@ -22,6 +26,7 @@ __all__ = [
     "check_retry",
     "check_tokens",
     "goes_on",
+    "held_tokens",
 ]
 
 
@@ -35,6 +40,22 @@ def check_tokens(tokens: Iterable[int], vocab_size: int) -> None:
 def are_tokens(tokens: Sequence[int], vocab_size: int) -> bool:
     """Whether `check_tokens` finds no fault, in one go for many tokens."""
     return set(map(type, tokens)) == {int} and min(tokens) >= 0 and max(tokens) < vocab_size
+
+
+def held_tokens(tokens: Tensor, logits: Tensor, vocab_size: int) -> Tensor:
+    """Returns a copy of tokens that the next step is computed from before they are read.
+
+    Each is within the vocabulary. One that was not is found when it is read; it would break the whole step.
+    Raises ValueError unless they are int64 [n] on the logits' device.
+    """
+    if isinstance(logits, list):  # in place of a tensor, on a device of tests
+        return [min(max(token, 0), vocab_size - 1) for token in tokens]
+    if not isinstance(tokens, type(logits)):
+        raise ValueError(f"chose tokens as {type(tokens).__name__}; they should be a tensor")
+    if str(tokens.dtype) != "torch.int64" or tokens.dim() != 1 or tokens.device != logits.device:
+        found = f"{tokens.dtype} {list(tokens.shape)} on {tokens.device}"
+        raise ValueError(f"chose tokens as {found}; they should be int64 [n] on {logits.device}")
+    return tokens.clamp(0, vocab_size - 1)
 
 
 def goes_on(request: Request, parent: TokenSequence) -> bool:

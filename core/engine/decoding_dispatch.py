@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from turnout.core.engine.apply_decisions import RowOwners
 from turnout.core.engine.decision_checks import (
@@ -14,6 +15,7 @@ from turnout.core.engine.decision_checks import (
     check_retry,
     check_tokens,
     goes_on,
+    held_tokens,
 )
 from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
@@ -213,6 +215,22 @@ class DecodingDispatch:
 
     # -------------------------------------------------------------- tokens in flight
 
+    def held(self, decoding: Decoding, chosen: Chosen, logits: Logits) -> Chosen | str:
+        """Returns what a strategy chose so that its tokens can be computed with before they are read.
+
+        What a third party's strategy does to it later changes nothing for others. If it is invalid, returns a
+        message that says why.
+        """
+        if decoding not in self._thorough:
+            return chosen
+        try:
+            if len(chosen.tokens) != len(chosen.parents):
+                raise ValueError(f"chose {len(chosen.tokens)} tokens for {len(chosen.parents)} sequences")
+            tokens = held_tokens(chosen.tokens, logits.values, self._vocab_size)
+            return replace(chosen, parents=list(chosen.parents), tokens=tokens)
+        except plugin_errors() as error:
+            return self._plugin_faults.report(decoding, "decide", error)
+
     def row_owners(
         self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
     ) -> Mapping[Request, RowOwners | str]:
@@ -223,8 +241,6 @@ class DecodingDispatch:
         rows: dict[Request, RowOwners] = {request: [] for request in requests}
         faults: dict[Request, str] = {}
         try:
-            if len(chosen.tokens) != len(chosen.parents):
-                raise ValueError(f"chose {len(chosen.tokens)} tokens for {len(chosen.parents)} sequences")
             for row, parent in enumerate(chosen.parents):
                 if parent.request not in rows:
                     raise ValueError(f"chose for {parent.request!r}, which it was not asked about")

@@ -241,7 +241,7 @@ class Engine:
                 self._lockstep.append_placeholders(known)
                 deltas += self._lockstep.resolve(known, tokens, known.chosen_at)
             elif later:
-                deltas += self._append_placeholders(decoding, requests, answer)
+                deltas += self._append_placeholders(decoding, requests, answer, logits)
             else:
                 deltas += self._apply_all(
                     self._dispatch.resolve_decisions(decoding, requests, answer, logits)
@@ -279,10 +279,13 @@ class Engine:
         return sum(len(each.chosen.parents) for each in self._in_flight)
 
     def _append_placeholders(
-        self, decoding: Decoding, requests: list[Request], chosen: Chosen
+        self, decoding: Decoding, requests: list[Request], answer: Chosen, logits: Logits
     ) -> list[Delta]:
         """Continues requests by tokens that are not known yet; `_resolve_in_flight` replaces them."""
-        rows, now = self._dispatch.row_owners(decoding, requests, chosen), self.clock()
+        now, chosen = self.clock(), self._dispatch.held(decoding, answer, logits)
+        if isinstance(chosen, str):
+            return [delta for request in requests for delta in self._requests.fail(request, chosen, now)]
+        rows = self._dispatch.row_owners(decoding, requests, chosen)
         first, deltas = self._tokens_in_flight, list[Delta]()
         in_flight = InFlightTokens(decoding, chosen, now)
         if not all(isinstance(owners, str) for owners in rows.values()):

@@ -7,6 +7,7 @@ from collections import Counter
 
 import msgspec
 import pytest
+import torch
 from random_serving import POLICIES, served
 from test_engine import PROMPT_THAT_ENDS
 from toy import (
@@ -27,6 +28,7 @@ from turnout.core.types.decision import Chosen, Continuation
 from turnout.core.types.request import Resumption
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
+from turnout.testing.toy.runner import as_lists, as_tensor
 from turnout.testing.toy.workloads import random_cache, random_preemption, random_workload
 
 PROMPT = [1, 2, 3, 4, 5]
@@ -35,8 +37,8 @@ PROMPT = [1, 2, 3, 4, 5]
 class Device(ToyRunner):
     """Counts plans, and those with tokens that were not yet known."""
 
-    def __init__(self, kv) -> None:
-        super().__init__(kv)
+    def __init__(self, kv, **options) -> None:
+        super().__init__(kv, **options)
         self.plans = Counter()
 
     def run(self, plan):
@@ -279,6 +281,75 @@ def test_a_strategys_fault_ends_its_own_requests_and_no_others(broken, message):
     assert set(outcome.errors) == {"ends"} and message in outcome.errors["ends"]
     assert outcome.outputs("lives") == expected(arrivals[1][1])
     assert engine.stats().kv_free == engine.stats().kv_capacity
+
+
+@pytest.mark.parametrize("device", [as_lists, as_tensor])
+@pytest.mark.parametrize("what", ["outside", "emptied", "parents", "kept"])
+def test_what_a_strategy_does_to_its_tokens_later_ends_no_other_request(what, device):
+    """The next step is computed from a copy, within the vocabulary."""
+
+    kept = []
+
+    class Meddling(ToyGreedy):
+        def decide(self, requests, logits):
+            for each in kept:  # of steps before
+                each.read()
+            chosen = super().decide(requests, logits)
+            if what == "outside":
+                tokens = [10**9] * len(chosen.parents)
+                on_device = tokens if device is as_lists else torch.tensor(tokens)
+                chosen = Chosen(chosen.parents, on_device, lambda: tokens)
+            kept.append(chosen)
+            return chosen
+
+    class Meddled(Device):
+        def run(self, plan):
+            for each in kept:
+                if what == "emptied":
+                    each.tokens.clear() if device is as_lists else each.tokens.resize_(0)
+                elif what == "parents":
+                    each.parents.clear()
+            return super().run(plan)
+
+    kv = toy_kv(64, 4)
+    engine = toy_engine(Fcfs(), kv, runner=Meddled(kv, values=device), decodings=[Meddling()], overlaps=True)
+    arrivals = [
+        (0, toy_request("own", PROMPT, "greedy", 5)),
+        (0, toy_request("lives", PROMPT, "parallel", 5, n=2)),
+    ]
+    outcome = drive(engine, arrivals, errors=True)
+    assert outcome.outputs("lives") == expected(arrivals[1][1])
+    assert engine.runner.plans["blind"]
+    fails = what == "outside" or (what == "emptied" and device is as_lists)  # `read` gives the list
+    assert set(outcome.errors) == ({"own"} if fails else set())
+    assert engine.stats().kv_free == engine.stats().kv_capacity
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([1], "as list; they should be a tensor"),
+        (torch.tensor([1.0]), "torch.float32 [1] on cpu; they should be int64 [n]"),
+        (torch.tensor([[1]]), "torch.int64 [1, 1] on cpu"),
+        (torch.tensor([1], device="meta"), "on meta; they should be int64 [n] on cpu"),
+    ],
+    ids=["list", "floats", "2 dimensions", "another device"],
+)
+def test_tokens_that_a_device_cannot_compute_with_end_their_own_requests_alone(tokens, message):
+    class Broken(ToyGreedy):
+        def decide(self, requests, logits):
+            chosen = super().decide(requests, logits)
+            return Chosen(chosen.parents, tokens, chosen.read)
+
+    kv = toy_kv(64, 4)
+    engine = toy_engine(Fcfs(), kv, runner=Device(kv, values=as_tensor), decodings=[Broken()], overlaps=True)
+    arrivals = [
+        (0, toy_request("ends", PROMPT, "greedy", 5)),
+        (0, toy_request("lives", PROMPT, "parallel", 5, n=2)),
+    ]
+    outcome = drive(engine, arrivals, errors=True)
+    assert set(outcome.errors) == {"ends"} and message in outcome.errors["ends"]
+    assert outcome.outputs("lives") == expected(arrivals[1][1])
 
 
 def test_a_logits_processors_fault_ends_who_wants_it_and_the_others_go_on():
