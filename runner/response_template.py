@@ -45,6 +45,13 @@ class _Part(NamedTuple):
 
 def format_of(template: Any) -> OutputFormat:
     """Returns the format. Raises NotExpressible, which says what cannot be expressed."""
+    try:
+        return _format_of(template)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise NotExpressible(f"it is malformed: {error}") from error
+
+
+def _format_of(template: Any) -> OutputFormat:
     if not isinstance(template, Mapping) or template.get("version", 1) != 1:
         raise NotExpressible("it is of another version")
     fields = template.get("fields")
@@ -65,7 +72,9 @@ def format_of(template: Any) -> OutputFormat:
 
 def _region(field: Mapping[str, Any]) -> Region:
     # White space around reasoning is no part of it, nor of what prompts end with.
-    return Region("reasoning", _text(_anchor(field, "open")).strip(), _text(_anchor(field, "close")).strip())
+    return Region(
+        "reasoning", _marker(_anchor(field, "open")).strip(), _marker(_anchor(field, "close")).strip()
+    )
 
 
 def _calls(field: Mapping[str, Any]) -> Calls:
@@ -92,10 +101,10 @@ def _in_json(
         raise NotExpressible("a call's name and arguments are not keys of its content")
     body: Body = JsonCall(*(said[len(prefix) : -1] for said in function))
     if not each:
-        return Calls(body, open=_text(opens), close=_text(closes))
+        return Calls(body, open=_marker(opens), close=_marker(closes))
     if closes:
         raise NotExpressible("a list of calls has a marker at its end")
-    return Calls(body, before=_text(opens), lead="[", between=",", after="]")
+    return Calls(body, before=_marker(opens), lead="[", between=",", after="]")
 
 
 def _named(opens: Sequence[_Part], closes: Sequence[_Part], args: Mapping[str, Any]) -> Calls:
@@ -106,7 +115,7 @@ def _named(opens: Sequence[_Part], closes: Sequence[_Part], args: Mapping[str, A
     elif quotes or args.get("unquoted_keys"):
         raise NotExpressible("the arguments of a call are in a notation of its own")
     separators = (_text(after),) if after else ()
-    return Calls(NamedCall(separators, notation=notation), open=_text(before), close=_text(closes))
+    return Calls(NamedCall(separators, notation=notation), open=_marker(before), close=_marker(closes))
 
 
 def _tagged(opens: Sequence[_Part], closes: Sequence[_Part], args: Mapping[str, Any]) -> Calls:
@@ -123,8 +132,8 @@ def _tagged(opens: Sequence[_Part], closes: Sequence[_Part], args: Mapping[str, 
     body = XmlCall(
         before="".join(then),
         after=_text(after),
-        key=(_text(key_open), key_close),
-        value=("".join(value_open), _text(value_close)),
+        key=(_marker(key_open), key_close),
+        value=("".join(value_open), _marker(value_close)),
         end="".join(end),
         lines=lines,
     )
@@ -203,7 +212,7 @@ def _around(parts: Sequence[_Part], group: str) -> tuple[list[_Part], list[_Part
 def _texts(parts: Sequence[_Part]) -> list[str]:
     """The texts, white space between them left out. Raises NotExpressible if there is none."""
     texts = [part.text for part in parts if part.kind == "text"]
-    if not texts or any(part.kind not in ("text", "space") for part in parts):
+    if not texts or not all(texts) or any(part.kind not in ("text", "space") for part in parts):
         raise NotExpressible("an anchor is not made of texts")
     return texts
 
@@ -214,3 +223,11 @@ def _text(parts: Sequence[_Part]) -> str:
     if len(texts) != 1:
         raise NotExpressible("an anchor has white space inside")
     return texts[0]
+
+
+def _marker(parts: Sequence[_Part]) -> str:
+    """The one text, which must be more than white space."""
+    text = _text(parts)
+    if not text.strip():
+        raise NotExpressible("a marker is nothing but white space")
+    return text
