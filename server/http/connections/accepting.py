@@ -16,7 +16,8 @@ import socket
 import ssl
 from collections.abc import Callable, Sized
 
-from turnout.server.http.connections.waiting import WaitingConnections
+from turnout.core.clock import monotonic
+from turnout.server.http.connections.waiting import GRACE_SECONDS, WaitingConnections
 
 __all__ = ["take_connections", "usable_descriptors"]
 
@@ -62,7 +63,7 @@ async def take_connections(
     """
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
-    arriving: set[asyncio.Task[object]] = set()
+    arriving = Arriving()
     warned = False
     while True:
         while len(connections) + len(arriving) >= most:
@@ -74,18 +75,39 @@ async def take_connections(
                     most,
                 )
             # A connection that was given up is gone after the next turn of the loop.
-            await asyncio.sleep(0 if waiting.give_up_oldest() else POLL_SECONDS)
+            gave_up = waiting.give_up_oldest() or arriving.give_up_oldest()
+            await asyncio.sleep(0 if gave_up else POLL_SECONDS)
         try:
             connection, _ = await loop.sock_accept(listener)
         except OSError:  # the client has left already, or other processes have the system's last descriptor
             await asyncio.sleep(POLL_SECONDS)
             continue
         _send_at_once(connection)
-        task = asyncio.create_task(_arrive(protocol, connection, tls))
-        arriving.add(task)
-        task.add_done_callback(arriving.discard)
+        arriving.add(asyncio.create_task(_arrive(protocol, connection, tls)))
         # `sock_accept` does not wait while connections keep coming: all else would.
         await asyncio.sleep(0)
+
+
+class Arriving:
+    """The connections that are being accepted: those of clients that are slow to begin TLS may be many."""
+
+    def __init__(self) -> None:
+        self._since: dict[asyncio.Task[None], float] = {}
+        """The oldest comes first."""
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def add(self, task: asyncio.Task[None]) -> None:
+        self._since[task] = monotonic()
+        task.add_done_callback(self._since.pop)
+
+    def give_up_oldest(self) -> bool:
+        """Close the one that has waited longest, if long enough; returns whether there was one."""
+        task, since = next(iter(self._since.items()), (None, 0.0))
+        if task is None or monotonic() - since < GRACE_SECONDS:
+            return False
+        return task.cancel()
 
 
 async def _arrive(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from turnout.core.clock import monotonic
 
-__all__ = ["WaitingConnections"]
+__all__ = ["GRACE_SECONDS", "WaitingConnections"]
 
 GRACE_SECONDS = 1.0
 """Time in which a connection is not closed for others: a client that has connected is about to ask."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnout.server.http import json_slices
@@ -31,6 +31,7 @@ class Tree(msgspec.Struct, omit_defaults=True):
 leaves = st.builds(Leaf, st.text(max_size=3), st.none() | st.lists(st.integers(-9, 9), max_size=9))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.builds(
         Tree,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from running_server import Start
 from turnout.cli.main import cli
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, TurnoutError
+from turnout.server.http.connections import accepting
 from turnout.server.http.connections.listening import listening
 from turnout.server.http.connections.tls import tls_context
 
@@ -82,6 +85,21 @@ def test_clients_may_need_a_certificate(start: Start, pem: Path) -> None:
             else:
                 with pytest.raises(httpx.TransportError):
                     client.get("/health")
+
+
+def test_handshakes_that_are_never_begun_make_room(
+    start: Start, pem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many of them as there may be connections kept all others out."""
+    monkeypatch.setattr(accepting, "HANDSHAKE_SECONDS", 600)
+    server = start(**files(pem, certfile="both.pem"), max_connections=8)
+    trusted = ssl.create_default_context(cafile=str(pem / "own.crt"))
+    port = httpx.URL(server.url).port
+    with ExitStack() as stack:
+        for _ in range(24):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port or 0), timeout=60))
+        for _ in range(3):
+            assert httpx.get(f"{server.url}/health", verify=trusted, timeout=120).status_code == 200
 
 
 def test_a_key_may_have_a_password(pem: Path) -> None:
