@@ -74,6 +74,10 @@ class PieceResponse(StreamingResponse):
         super().__init__(pieces, media_type=media_type)
         self._pieces, self._memory, self._ended_by = pieces, memory, ended_by
 
+    async def gathered(self) -> bytes:
+        """All pieces, of a response that is not sent itself."""
+        return b"".join([piece async for piece in self._pieces])
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with aclosing(self._pieces):

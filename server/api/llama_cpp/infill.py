@@ -23,6 +23,7 @@ from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import operation
+from turnout.server.http.pieces import PieceResponse
 from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.completions import PlainPrompt
 from turnout.server.protocol.infill import Infilled, InfillRequest
@@ -52,7 +53,8 @@ async def infill(request: Request) -> Response:
         response = await respond(request, generation, renderer, stream=asked.stream)
         if asked.stream or asked.response_fields is None:
             return response
-        return JsonResponse(_chosen(msgspec.json.decode(response.body), asked.response_fields))
+        body = await response.gathered() if isinstance(response, PieceResponse) else bytes(response.body)
+        return JsonResponse(_chosen(msgspec.json.decode(body), asked.response_fields))
 
 
 def _completion(arm: ServedArm, asked: InfillRequest) -> PlainPrompt:

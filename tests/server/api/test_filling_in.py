@@ -13,6 +13,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from turnout.config import EngineConfig, ServerConfig
+from turnout.server.api import respond
 from turnout.text.tokenizer import Tokenizer
 
 EXCLUDED = [({"echo": True}, "echo"), ({"truncate_prompt_tokens": 2}, "truncate_prompt_tokens")]
@@ -120,6 +121,14 @@ def test_infill_takes_what_editors_send(coder: RunningServer) -> None:
     body = {"input_prefix": "abc", "n_predict": 2, "seed": -1, "top_k": 40, "t_max_predict_ms": 1000, **hints}
     answer = coder.post(INFILL, **body, response_fields=chosen).json()
     assert answer.keys() == {"content", "timings/prompt_n", "truncated"}
+
+
+def test_fields_are_chosen_of_large_answers_too(
+    coder: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(respond, "LARGE", 1)
+    answer = coder.post(INFILL, input_prefix="abc", n_predict=2, response_fields=["content"])
+    assert answer.status_code == 200 and answer.json().keys() == {"content"}
 
 
 def test_infill_has_other_files_as_far_as_they_fit(coder: RunningServer) -> None:
