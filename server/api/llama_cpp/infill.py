@@ -53,8 +53,8 @@ async def infill(request: Request) -> Response:
         response = await respond(request, generation, renderer, stream=asked.stream)
         if asked.stream or asked.response_fields is None:
             return response
-        body = await response.gathered() if isinstance(response, PieceResponse) else bytes(response.body)
-        return JsonResponse(_chosen(msgspec.json.decode(body), asked.response_fields))
+        whole = await response.gathered() if isinstance(response, PieceResponse) else bytes(response.body)
+        return JsonResponse(_chosen(msgspec.json.decode(whole), asked.response_fields))
 
 
 def _completion(arm: ServedArm, asked: InfillRequest) -> PlainPrompt:
