@@ -87,7 +87,8 @@ def computes_as_decoder(config: PreTrainedConfig, trial: Trial, spec: ModelSpec)
     """
     if not _is_decoder(trial, spec):
         return False
-    return _is_decoder(Trial.of(shrunk(config, num_hidden_layers=spec.layers)), spec)
+    rules = None if spec.attention else trial.rules[:1] * spec.layers  # all alike: no dry run tells more
+    return _is_decoder(Trial.of(shrunk(config, num_hidden_layers=spec.layers), rules=rules), spec)
 
 
 def _is_decoder(trial: Trial, spec: ModelSpec) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
+from turnout.core.process import no_collections
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Renamed
 
@@ -45,6 +46,14 @@ class TransformersAdapter(ModelFamily):
         self._folder, self._trusts_code = folder, trusted
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        with no_collections():
+            return self._spec(config)
+
+    def build(self, spec: ModelSpec) -> nn.Module:
+        with no_collections():
+            return self._build(spec)
+
+    def _spec(self, config: Mapping[str, Any]) -> ModelSpec:
         # Imported here, because listing plugins must import neither torch nor transformers.
         from turnout.models.transformers_adapter.check import read_and_try
         from turnout.models.transformers_adapter.own_code import run_own_code
@@ -56,7 +65,7 @@ class TransformersAdapter(ModelFamily):
             logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)
         return spec
 
-    def build(self, spec: ModelSpec) -> nn.Module:
+    def _build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.transformers_adapter.attention import IMPLEMENTATION
         from turnout.models.transformers_adapter.building import build_empty, parse_config
         from turnout.models.transformers_adapter.exchange import exchange_layers

@@ -32,8 +32,10 @@ class Trial:
     sequences: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(cls, config: PreTrainedConfig, seed: int = 0) -> Trial:
-        """config: a small one."""
+    def of(
+        cls, config: PreTrainedConfig, seed: int = 0, rules: tuple[LayerAttention, ...] | None = None
+    ) -> Trial:
+        """config: a small one; rules: of its layers; None: they are read off a dry run."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = build_filled(config, "eager")
@@ -41,7 +43,8 @@ class Trial:
             first, second = (
                 torch.randint(3, config.vocab_size, (sum(step[i] for step in STEPS),)) for i in range(2)
             )
-        return cls(config, model, read_rules(config, config.max_position_embeddings), (first, second))
+        rules = rules or read_rules(config, config.max_position_embeddings)
+        return cls(config, model, rules, (first, second))
 
     @cached_property
     @torch.no_grad()

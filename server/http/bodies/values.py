@@ -6,10 +6,9 @@ few bytes takes a thousandth of that.
 
 from __future__ import annotations
 
-import gc
 import reprlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
+from turnout.core.process import no_collections
 from turnout.server.http.bodies.sliced_json import decode_in_slices
 from turnout.server.http.errors import ApiError
 
@@ -78,7 +78,7 @@ def parse_body(body: bytearray, *, few_values: bool = True) -> dict[str, Any]:
     loop's thread: beside it, each of the loop's system calls would wait until such a call has ended.
     """
     try:
-        with _no_collections() if len(body) > FEW_BYTES else nullcontext():
+        with no_collections() if len(body) > FEW_BYTES else nullcontext():
             content = _parse(body, msgspec.json.decode if few_values else decode_in_slices)
     finally:
         body.clear()  # as an error's traceback would keep it
@@ -152,18 +152,3 @@ class _Brief(reprlib.Repr):
 _BRIEF = _Brief()
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 200
 _BRIEF.maxlist = _BRIEF.maxdict = 20
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Garbage collections, of which growing containers cause one after the other, take most of the time.
-
-    The switch is the process's.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
