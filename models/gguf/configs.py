@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnout.core.errors import ModelError
+from turnout.models.gguf.architectures import architecture_of
 from turnout.models.gguf.header import GGUFHeader
 from turnout.models.gguf.rope import rope_parameters
 
@@ -19,20 +19,15 @@ CONTROL = 3
 
 def config_of(header: GGUFHeader) -> dict[str, Any]:
     """Returns what ``config.json`` says of the model. Raises ModelError for what is not read."""
-    if header.architecture not in KINDS:
-        raise ModelError(
-            f"{header.path}: GGUF files of the architecture {header.architecture!r} are not read, only "
-            f"{', '.join(KINDS)}; take the safetensors checkpoint"
-        )
+    kind = architecture_of(header)
     if header.metadata.get("split.count", 1) > 1:
         raise ModelError(f"{header.path} is one of several; join them with llama-gguf-split --merge")
-    name, model_type, more = KINDS[header.architecture]
     heads = header.needed("attention.head_count")
     width = header.needed("embedding_length")
     stored = {tensor.type for tensor in header.tensors.values()}
     config = {
-        "architectures": [name],
-        "model_type": model_type,
+        "architectures": [kind.name],
+        "model_type": kind.model_type,
         "vocab_size": _vocabulary(header),
         "hidden_size": width,
         "intermediate_size": header.needed("feed_forward_length"),
@@ -47,7 +42,7 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
         "dtype": "bfloat16" if "bf16" in stored else "float16" if stored <= {"f16", "f32"} else "float32",
         "eos_token_id": header.metadata.get("tokenizer.ggml.eos_token_id"),
         "bos_token_id": header.metadata.get("tokenizer.ggml.bos_token_id"),
-        **more(header),
+        **kind.config(header),
     }
     if not stored <= {"f32", "f16", "bf16", "f64"}:
         config["quantization_config"] = {"quant_method": "gguf"}
@@ -73,20 +68,3 @@ def _vocabulary(header: GGUFHeader) -> int:
             f"{header.path} lacks the tensor 'token_embd.weight'; is it a language model's file?"
         )
     return table.shape[0]
-
-
-def _llama(header: GGUFHeader) -> dict[str, Any]:
-    bias = "blk.0.attn_q.bias" in header.tensors
-    return {"attention_bias": bias, "mlp_bias": "blk.0.ffn_up.bias" in header.tensors, "hidden_act": "silu"}
-
-
-def _silu(header: GGUFHeader) -> dict[str, Any]:
-    return {"hidden_act": "silu"}
-
-
-KINDS: Mapping[str, tuple[str, str, Callable[[GGUFHeader], dict[str, Any]]]] = {
-    "llama": ("LlamaForCausalLM", "llama", _llama),
-    "qwen2": ("Qwen2ForCausalLM", "qwen2", _silu),
-    "qwen3": ("Qwen3ForCausalLM", "qwen3", _silu),
-}
-"""Architecture and model type of Hugging Face's configuration, and what else it says."""

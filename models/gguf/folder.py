@@ -5,7 +5,8 @@
     CACHE/turnout/gguf/KEY/   model.gguf → FILE   config.json   generation_config.json
                               tokenizer.json   tokenizer_config.json
 
-It is written once for each version of the file; all that reads checkpoints reads the folder.
+It is written once for each version of the file; all that reads checkpoints reads the folder. Those that were used
+last are kept.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ __all__ = ["LINK", "folder_of"]
 LINK = "model.gguf"
 VERSION = 1
 """Raised when the same file should give other contents."""
+KEPT = 64
+"""Folders, of some 10 MB each, which are made again when they are missing."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -47,6 +51,8 @@ def folder_of(file: Path) -> Path:
     folder = _cache_folder() / key
     if not (folder / "config.json").is_file():
         _write(folder, header, file, beside)
+        _keep_latest(folder.parent)
+    _note_use(folder)
     return folder
 
 
@@ -89,6 +95,18 @@ def _move(made: Path, folder: Path) -> None:
         if not (folder / "config.json").is_file():
             raise
         shutil.rmtree(made)
+
+
+def _note_use(folder: Path) -> None:
+    with suppress(OSError):  # a cache that others filled may be read alone
+        os.utime(folder)
+
+
+def _keep_latest(cache: Path) -> None:
+    """Removes the folders that were used longest ago, beyond `KEPT` of them."""
+    with suppress(OSError):  # another process may remove them, too
+        for folder in sorted(cache.iterdir(), key=lambda each: each.stat().st_mtime)[:-KEPT]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _cache_folder() -> Path:

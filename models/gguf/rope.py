@@ -23,9 +23,7 @@ def rope_parameters(header: GGUFHeader) -> dict[str, Any]:
     if FREQUENCIES in header.tensors:
         return {"rope_type": "llama3", "rope_theta": theta, **_llama3(header, theta)}
     if any(name.startswith("rope_factors") for name in header.tensors):
-        raise ModelError(
-            f"{header.path}: factors of long contexts are not read; take the safetensors checkpoint"
-        )
+        return {"rope_type": "longrope", "rope_theta": theta, **_longrope(header)}
     kind = header.own("rope.scaling.type", "none")
     if kind == "none":
         return {"rope_type": "default", "rope_theta": theta}
@@ -41,20 +39,37 @@ def rope_parameters(header: GGUFHeader) -> dict[str, Any]:
     return scaling
 
 
+def _longrope(header: GGUFHeader) -> dict[str, Any]:
+    said = {
+        "original_max_position_embeddings": header.needed("rope.scaling.original_context_length"),
+        "attention_factor": header.own("rope.scaling.attn_factor"),
+        **{f"{kind}_factor": _numbers(header, f"rope_factors_{kind}.weight") for kind in ("short", "long")},
+    }
+    return {key: value for key, value in said.items() if value is not None}
+
+
 def _llama3(header: GGUFHeader, theta: float) -> dict[str, float]:
     """Finds the parameters from which the file's factors follow."""
-    stored = header.tensors[FREQUENCIES]
-    if stored.type != "f32":
-        raise ModelError(f"{header.path}: {FREQUENCIES} is {stored.type}; f32 is expected")
-    with header.path.open("rb") as file:
-        file.seek(stored.start)
-        factors = np.frombuffer(file.read(stored.size), dtype="<f4")
-    parameters = {"factor": float(factors.max()), **LLAMA3}
+    factors = _numbers(header, FREQUENCIES)
+    parameters = {"factor": max(factors), **LLAMA3}
     if not np.allclose(_factors(parameters, theta, len(factors)), factors, rtol=1e-3):
         raise ModelError(
             f"{header.path}: {FREQUENCIES} is not Llama 3.1's scaling; take the safetensors checkpoint"
         )
     return parameters
+
+
+def _numbers(header: GGUFHeader, name: str) -> list[float]:
+    """Returns the numbers of a small tensor. Raises ModelError where it is missing, or not in float32."""
+    stored = header.tensors.get(name)
+    if stored is None or stored.type != "f32":
+        found = "missing" if stored is None else stored.type
+        raise ModelError(
+            f"{header.path}: {name} is {found}; f32 is expected; take the safetensors checkpoint"
+        )
+    with header.path.open("rb") as file:
+        file.seek(stored.start)
+        return np.frombuffer(file.read(stored.size), dtype="<f4").astype(float).tolist()
 
 
 def _factors(parameters: dict[str, float], theta: float, count: int) -> np.ndarray[Any, Any]:

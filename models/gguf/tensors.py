@@ -1,52 +1,33 @@
-"""Which tensors of a GGUF file are which of a Hugging Face checkpoint, and how they differ.
-
-llama.cpp stores the rows of Llama's queries and keys in another order.
-"""
+"""Which tensors of a GGUF file are which of a Hugging Face checkpoint, and how they differ."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from turnout.core.errors import ModelError
+from turnout.models.gguf.architectures import TOP, Architecture, architecture_of
 from turnout.models.gguf.header import GGUFHeader, GGUFTensor
 
-__all__ = ["ARCHITECTURES", "StoredTensor", "stored_tensors"]
+__all__ = ["StoredTensor", "stored_tensors"]
 
-TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-LAYER = {
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-ARCHITECTURES: Mapping[str, Mapping[str, str]] = {
-    "llama": LAYER,
-    "qwen2": LAYER,
-    "qwen3": LAYER | QK_NORMS,
-}
-"""The tensors of a layer, for each architecture that is read."""
 SKIPPED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """They say how positions are rotated, which the configuration says too."""
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a file, under the name of a Hugging Face checkpoint."""
+    """A tensor of a file, or an expert's part of one, under the name of a Hugging Face checkpoint."""
 
     name: str
     stored: GGUFTensor
     heads: int = 0
     """Heads whose rows are in llama.cpp's order; 0: rows are in their own order."""
+    more: float = 0.0
+    """So much more than Hugging Face's are the file's numbers."""
 
     def in_order(self, rows: Tensor) -> Tensor:
         """Returns rows, or what stands for each row, in the order of a Hugging Face checkpoint."""
@@ -57,18 +38,15 @@ class StoredTensor:
 
 def stored_tensors(header: GGUFHeader) -> list[StoredTensor]:
     """Lists the tensors of a model. Raises ModelError for one that is not known, or an architecture."""
-    if header.architecture not in ARCHITECTURES:
-        raise ModelError(
-            f"{header.path}: GGUF files of the architecture {header.architecture!r} are not read, only "
-            f"{', '.join(ARCHITECTURES)}; take the safetensors checkpoint"
-        )
-    return [_named(header, tensor) for name, tensor in header.tensors.items() if name not in SKIPPED]
+    kind = architecture_of(header)
+    named = (_named(header, kind, tensor) for name, tensor in header.tensors.items() if name not in SKIPPED)
+    return [part for tensor in named for part in _parts(header, tensor)]
 
 
-def _named(header: GGUFHeader, tensor: GGUFTensor) -> StoredTensor:
+def _named(header: GGUFHeader, kind: Architecture, tensor: GGUFTensor) -> StoredTensor:
     whole, _, part = tensor.name.rpartition(".")
     in_layer = re.fullmatch(r"blk\.(\d+)\.(\w+)", whole)
-    names = ARCHITECTURES[header.architecture] if in_layer else TOP
+    names = kind.layer if in_layer else TOP
     known = names.get(in_layer[2] if in_layer else whole)
     if known is None:
         raise ModelError(
@@ -76,11 +54,29 @@ def _named(header: GGUFHeader, tensor: GGUFTensor) -> StoredTensor:
             f"{header.architecture}; take the safetensors checkpoint"
         )
     name = f"model.layers.{in_layer[1]}.{known}.{part}" if in_layer else f"{known}.{part}"
-    return StoredTensor(name, tensor, _heads(header, known))
+    if known.endswith("shared_expert_gate") and len(tensor.shape) == 1:  # a row, without its dimension
+        tensor = replace(tensor, shape=(1, *tensor.shape))
+    more = kind.norms_plus if known.endswith("norm") else 0.0
+    return StoredTensor(name, tensor, _heads(header, known) if kind.paired else 0, more)
+
+
+def _parts(header: GGUFHeader, tensor: StoredTensor) -> Iterator[StoredTensor]:
+    """Yields each expert's part of a tensor of all experts; another tensor as it is."""
+    if "*" not in tensor.name:
+        yield tensor
+        return
+    stored = tensor.stored
+    if len(stored.shape) != 3:
+        raise ModelError(f"{header.path}: {stored.name!r} has the shape {list(stored.shape)}; 3 are expected")
+    experts, *shape = stored.shape
+    for expert in range(experts):
+        start = stored.start + expert * (stored.size // experts)
+        part = replace(stored, shape=tuple(shape), start=start)
+        yield replace(tensor, name=tensor.name.replace("*", str(expert)), stored=part)
 
 
 def _heads(header: GGUFHeader, known: str) -> int:
-    if header.architecture != "llama" or known not in ("self_attn.q_proj", "self_attn.k_proj"):
+    if known not in ("self_attn.q_proj", "self_attn.k_proj"):
         return 0
     heads = header.needed("attention.head_count")
     count = heads if known.endswith("q_proj") else header.own("attention.head_count_kv", heads)

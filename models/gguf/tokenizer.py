@@ -29,6 +29,8 @@ SPLITS: Mapping[str, str] = {
     "llama3": LLAMA3,
     "llama-v3": LLAMA3,
     "falcon3": LLAMA3,
+    "dbrx": LLAMA3,
+    "smaug-bpe": LLAMA3,
     "qwen2": QWEN2,
     "deepseek-r1-qwen": QWEN2,
     "tekken": TEKKEN,

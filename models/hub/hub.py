@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.client import OK
 from pathlib import Path
 
-from huggingface_hub import HfApi, constants, get_session, get_token, snapshot_download
+from huggingface_hub import HfApi, constants, get_session, get_token, hf_hub_download, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -21,6 +21,7 @@ from huggingface_hub.errors import (
 
 from turnout.core.errors import ModelError
 from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.hub.gguf_names import chosen_file, only_gguf, split_name
 from turnout.models.hub.short_names import likely_repositories
 
 __all__ = ["cached", "download"]
@@ -37,8 +38,10 @@ UNWANTED = ["*/*", "consolidated*"]
 
 
 def cached(name: str, revision: str | None) -> Path | str:
-    """The snapshot of a repository in the cache, or why there is none."""
+    """The snapshot of a repository in the cache, or a GGUF file of it, or why there is none."""
     root = Path(constants.HF_HUB_CACHE)
+    if gguf := split_name(name):
+        return _cached_file(root, *gguf, revision or constants.DEFAULT_REVISION)
     reasons = []
     for repository in _cached_repositories(root, name):
         folder = _snapshot(root, repository, revision or constants.DEFAULT_REVISION)
@@ -50,15 +53,16 @@ def cached(name: str, revision: str | None) -> Path | str:
 
 
 def download(name: str, revision: str | None) -> Path | str:
-    """Download a repository; returns the folder of its snapshot, or why there is none."""
+    """Download a repository, or a GGUF file of it; returns the snapshot or file, or why there is none."""
     if constants.HF_HUB_OFFLINE:
         return f"{constants.ENDPOINT} was not asked, HF_HUB_OFFLINE is set"
-    if not NAME.fullmatch(name):
+    plain, kind = split_name(name) or (name, None)
+    if not NAME.fullmatch(plain):
         return f"{name!r} is not a name that a repository can have"
     reasons = []
     try:
-        for repository in _candidates(name):
-            found = _fetch(repository, revision)
+        for repository in _candidates(plain):
+            found = _fetch(repository, revision, kind)
             if isinstance(found, Path):
                 return found
             reasons.append(f"{repository}: {found}")
@@ -95,10 +99,20 @@ def _snapshot(root: Path, repository: str, revision: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def _cached_file(root: Path, repository: str, kind: str, revision: str) -> Path | str:
+    """The GGUF file of that type in the cache, or why there is none."""
+    owners = [each for each in _cached_repositories(root, repository) if each.lower() == repository.lower()]
+    folder = _snapshot(root, owners[0], revision) if owners else None
+    if folder is None:
+        return f"{root} holds no revision {revision!r} of {repository}"
+    found = chosen_file((str(each.relative_to(folder)) for each in folder.rglob("*.gguf")), kind)
+    return folder / found if isinstance(found, str) else f"{repository}: {found}"
+
+
 def _incomplete(folder: Path) -> str | None:
     """What is missing from a cached snapshot; None if it is complete."""
     if not (folder / "config.json").is_file():
-        return "holds no config.json"
+        return f"holds no config.json{only_gguf(each.name for each in folder.rglob('*.gguf'))}"
     try:
         weight_files(folder)
     except ModelError as error:
@@ -145,12 +159,15 @@ def _search_results(name: str) -> list[str]:
     return [str(model["id"]) for model in response.json()]
 
 
-def _fetch(repository: str, revision: str | None) -> Path | str:
+def _fetch(repository: str, revision: str | None, kind: str | None) -> Path | str:
+    """kind: the type of weights of the GGUF file that is wanted; None: the snapshot is."""
     try:
         info = HfApi().model_info(repository, revision=revision, timeout=ANSWER_SECONDS)
         files = [file.rfilename for file in info.siblings or ()]
+        if kind is not None:
+            return _fetch_file(repository, revision, files, kind)
         if "config.json" not in files:
-            return "holds no config.json"
+            return f"holds no config.json{only_gguf(files)}"
         if not any(file.endswith(".safetensors") for file in files):
             return "holds no safetensors; pickle weights can run code when loaded and are refused"
         logger.info("downloading %s from %s", repository, constants.ENDPOINT)
@@ -161,6 +178,14 @@ def _fetch(repository: str, revision: str | None) -> Path | str:
         return _refusal(error, revision)
     except Exception as error:  # the client's transport differs between its versions
         raise _unreachable(error) from error
+
+
+def _fetch_file(repository: str, revision: str | None, files: Sequence[str], kind: str) -> Path | str:
+    found = chosen_file(files, kind)
+    if not isinstance(found, str):
+        return str(found)
+    logger.info("downloading %s of %s from %s", found, repository, constants.ENDPOINT)
+    return Path(hf_hub_download(repository, found, revision=revision))
 
 
 def _refusal(error: HfHubHTTPError, revision: str | None) -> str:

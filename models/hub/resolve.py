@@ -23,7 +23,8 @@ ADVICE = (
 def resolve_model(name: str, *, revision: str | None = None) -> Path:
     """Find `name` as a local folder, an embedded model, in the Hugging Face cache, or on the hub.
 
-    A name without an owner, such as ``Qwen2.5-0.5B``, finds the repository of that name. revision: a branch,
+    A name without an owner, such as ``Qwen2.5-0.5B``, finds the repository of that name, and
+    ``OWNER/NAME:Q4_K_M`` its GGUF file of that type. revision: a branch,
     tag or commit, in the cache and on the hub. Raises ModelError, listing every place that was tried.
     """
     tried = []
@@ -78,13 +79,18 @@ def _embedded(name: str, revision: str | None) -> Path | str:
 def _cached(name: str, revision: str | None) -> Path | str:
     from turnout.models.hub import hub
 
-    return hub.cached(name, revision)
+    return _folder(hub.cached(name, revision))
 
 
 def _downloaded(name: str, revision: str | None) -> Path | str:
     from turnout.models.hub import hub
 
-    return hub.download(name, revision)
+    return _folder(hub.download(name, revision))
+
+
+def _folder(found: Path | str) -> Path | str:
+    """Returns the folder of a GGUF file; anything else as it is."""
+    return _of_gguf(found) if isinstance(found, Path) and found.suffix == ".gguf" else found
 
 
 PLACES: dict[str, Callable[[str, str | None], Path | str]] = {

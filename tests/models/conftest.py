@@ -51,13 +51,13 @@ class OneSequence:
 class Served:
     """A loaded model with greedy decoding for a single sequence."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, make_attend: Callable[[], Any] = OneSequence) -> None:
+        self.module, self._make_attend = module, make_attend
 
     @torch.inference_mode()
     def logits(self, tokens: list[int], chunk: int | None = None) -> Tensor:
         """The logits of every token, [tokens, vocab], computed `chunk` tokens at a time."""
-        attend, size = OneSequence(), chunk or len(tokens)
+        attend, size = self._make_attend(), chunk or len(tokens)
         rows = [
             self._step(tokens[start : start + size], start, attend) for start in range(0, len(tokens), size)
         ]
@@ -65,14 +65,14 @@ class Served:
 
     @torch.inference_mode()
     def greedy(self, prompt: list[int], count: int) -> list[int]:
-        attend, tokens, done = OneSequence(), list(prompt), 0
+        attend, tokens, done = self._make_attend(), list(prompt), 0
         for _ in range(count):
             row = self._step(tokens[done:], done, attend)[-1]
             done = len(tokens)
             tokens.append(int(row.argmax()))
         return tokens[len(prompt) :]
 
-    def _step(self, tokens: list[int], start: int, attend: OneSequence) -> Tensor:
+    def _step(self, tokens: list[int], start: int, attend: Any) -> Tensor:
         positions = torch.arange(start, start + len(tokens))
         return self.module.logits(self.module(torch.tensor(tokens), positions, attend))
 

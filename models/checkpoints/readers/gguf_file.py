@@ -44,7 +44,7 @@ class GGUFFile(WeightFile):
             numbers = tensor.in_order(dequantized(rows, tensor.stored.type).flatten())
         else:
             numbers = dequantized(tensor.in_order(rows), tensor.stored.type).view(tensor.stored.shape)
-        yield numbers[take]
+        yield (numbers - tensor.more if tensor.more else numbers)[take]
 
     def read_blocks(self, key: str, take: Index = ()) -> Tensor:
         tensor = self._tensors[key]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gguf
 import numpy as np
@@ -15,20 +16,15 @@ from safetensors.torch import load_file, save_file
 
 __all__ = ["write_gguf"]
 
-TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-LAYER = {
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+ARCHITECTURES = {
+    "mixtral": "llama",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+    "gemma3_text": "gemma3",
 }
+"""llama.cpp's names of model types, where they are not the same."""
+PAIRED = ("llama", "mixtral", "granite", "smollm3")
+"""Models whose queries and keys llama.cpp rotates in pairs of neighbours."""
 CONTROL, NORMAL = 3, 1
 
 
@@ -46,25 +42,34 @@ def write_gguf(
     widened: where to write the safetensors checkpoint of the numbers that the file stands for.
     """
     config = json.loads((folder / "config.json").read_text())
-    writer = gguf.GGUFWriter(file, config["model_type"])
+    writer = gguf.GGUFWriter(file, ARCHITECTURES.get(config["model_type"], config["model_type"]))
     _describe(writer, config)
     if tokenizer:
         _tokenizer(writer, folder, pre)
     else:
         writer.add_tokenizer_model("none")
-    meant = {name: _put(writer, config, name, value, kind) for name, value in _tensors(folder)}
+    meant = {name: _converted(config, name, value, kind) for name, value in _tensors(folder)}
+    for name, values in _joined({name: each.stored for name, each in meant.items()}).items():
+        writer.add_tensor(_name(writer, config, name), *values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     if widened is not None:
         shutil.copytree(folder, widened)
-        save_file(meant, widened / "model.safetensors")
+        for shard in widened.glob("*.safetensors*"):
+            shard.unlink()
+        save_file(
+            {name: each.meant for name, each in meant.items()},
+            widened / "model.safetensors",
+            metadata={"format": "pt"},
+        )
     return file
 
 
 def _describe(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     rope = config.get("rope_parameters") or config
+    rope = rope.get("full_attention", rope)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -72,7 +77,7 @@ def _describe(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
-    if "head_dim" in config:
+    if config.get("head_dim"):
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
@@ -84,6 +89,37 @@ def _describe(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
             writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if rope.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", _llama3(rope, config))
+    if rope.get("rope_type") == "longrope":
+        writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
+        for kind in ("short", "long"):
+            factors = np.array(rope[f"{kind}_factor"], dtype=np.float32)
+            writer.add_tensor(f"rope_factors_{kind}.weight", factors)
+    _describe_more(writer, config)
+
+
+def _describe_more(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    """What some architectures have beyond the others, by the config's key."""
+    head = config["hidden_size"] // config["num_attention_heads"]
+    rope = config.get("rope_parameters") or {}
+    known = {
+        "sliding_window": writer.add_sliding_window,
+        "attn_logit_softcapping": writer.add_attn_logit_softcapping,
+        "final_logit_softcapping": writer.add_final_logit_softcapping,
+        "num_experts": writer.add_expert_count,
+        "num_local_experts": writer.add_expert_count,
+        "num_experts_per_tok": writer.add_expert_used_count,
+        "moe_intermediate_size": writer.add_expert_feed_forward_length,
+        "shared_expert_intermediate_size": writer.add_expert_shared_feed_forward_length,
+        "attention_multiplier": writer.add_attention_scale,
+        "embedding_multiplier": writer.add_embedding_scale,
+        "residual_multiplier": writer.add_residual_scale,
+        "logits_scaling": writer.add_logit_scale,
+    }
+    for key, add in known.items():
+        if config.get(key) is not None:
+            add(config[key])
+    if rope.get("partial_rotary_factor", 1.0) < 1:
+        writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * head))
 
 
 def _llama3(rope: Mapping[str, Any], config: Mapping[str, Any]) -> np.ndarray:
@@ -137,24 +173,43 @@ def _tensors(folder: Path) -> list[tuple[str, torch.Tensor]]:
     ]
 
 
-def _put(
-    writer: gguf.GGUFWriter, config: Mapping[str, Any], name: str, value: torch.Tensor, kind: str
-) -> torch.Tensor:
-    """Adds a tensor; returns the numbers that it stands for, in the checkpoint's own order."""
-    order = torch.arange(len(value))
-    if config["model_type"] == "llama" and name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
+class Converted(NamedTuple):
+    """A tensor as a file stores it, with its type, and the numbers that it stands for, in its own order."""
+
+    stored: tuple[np.ndarray, None, gguf.GGMLQuantizationType | None]
+    meant: torch.Tensor
+
+
+def _converted(config: Mapping[str, Any], name: str, value: torch.Tensor, kind: str) -> Converted:
+    order, more = torch.arange(len(value)), 0.0
+    if config["model_type"] in PAIRED and name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
         heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
         order = order.view(heads, 2, -1).transpose(1, 2).flatten()
-    numbers = value[order].numpy()
+    if config["model_type"].startswith("gemma") and name.endswith("norm.weight"):
+        more = 1.0
+    numbers = (value[order] + more).numpy()
     type_ = gguf.GGMLQuantizationType[kind]
-    if numbers.ndim == 1 or numbers.shape[-1] % gguf.GGML_QUANT_SIZES[type_][0]:
-        writer.add_tensor(_name(name), numbers.astype(np.float32))
-        return value
+    plain = numbers.ndim == 1 or ".mlp.gate." in name or "shared_expert_gate" in name
+    if plain or numbers.shape[-1] % gguf.GGML_QUANT_SIZES[type_][0]:
+        stored = numbers.astype(np.float32)
+        return Converted((stored.squeeze(0) if len(stored) == 1 else stored, None, None), value + more - more)
     blocks = _quantized(numbers, type_)
-    writer.add_tensor(_name(name), blocks, raw_dtype=type_)
     meant = torch.empty_like(value)
     meant[order] = torch.from_numpy(gguf.dequantize(blocks, type_))
-    return meant
+    return Converted((blocks, None, type_), meant)
+
+
+def _joined(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of all experts as one, under a name without the expert's number."""
+    joined: dict[str, Any] = {}
+    for name, values in sorted(
+        tensors.items(), key=lambda each: [int(n) for n in re.findall(r"\d+", each[0])]
+    ):
+        joined.setdefault(re.sub(r"experts\.\d+\.", "experts.", name), []).append(values)
+    return {
+        name: each[0] if "experts." not in name else (np.stack([part[0] for part in each]), *each[0][1:])
+        for name, each in joined.items()
+    }
 
 
 def _quantized(numbers: np.ndarray, type_: gguf.GGMLQuantizationType) -> np.ndarray:
@@ -172,9 +227,10 @@ def _quantized(numbers: np.ndarray, type_: gguf.GGMLQuantizationType) -> np.ndar
         return rows.reshape(len(numbers), -1)
 
 
-def _name(name: str) -> str:
-    layer, _, part = name.rpartition(".")
-    if layer in TOP:
-        return f"{TOP[layer]}.{part}"
-    number, _, inner = layer.removeprefix("model.layers.").partition(".")
-    return f"blk.{number}.{LAYER[inner]}.{part}"
+def _name(writer: gguf.GGUFWriter, config: Mapping[str, Any], name: str) -> str:
+    """As the library maps names."""
+    kinds = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(kinds[writer.arch], config["num_hidden_layers"])
+    found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    assert found is not None, name
+    return found

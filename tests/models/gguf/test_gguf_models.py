@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from family_checkpoints import write_checkpoint
+from gguf_files import write_gguf
 from torch import nn
 from transformers import AutoModelForCausalLM
 
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels import CpuKernels
 from turnout.kernels.build import BuildError, find_compiler
 from turnout.kernels.choice import choose_kernels
+from turnout.models.transformers_adapter.dense import DenseAttend
 from turnout.plugins.quantization.layers.blocks import BlockEmbedding, BlockLinear, NativeBlockLinear
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights
@@ -24,10 +28,20 @@ PROMPT = [5, 17, 3, 99, 42, 7, 7, 130, 61, 2, 88, 14]
 GGUF = Callable[..., Path]
 
 
-def loaded(file: Path, kernels: CpuKernels | None = None) -> nn.Module:
+class Ruled(DenseAttend):
+    """Attention over one sequence, by each layer's rule."""
+
+    def __call__(self, layer: int, q: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
+        self.lengths = (len(q),)
+        return super().__call__(layer, q, *rest)
+
+
+def loaded(file: Path, kernels: CpuKernels | None = None) -> tuple[nn.Module, Sequence[LayerAttention]]:
     registry = Registry.load()
     context = ComputeContext(torch.device("cpu"), torch.float32, kernels)
-    return load_weights(registry, open_checkpoint(registry, str(file)), "none", context, progress=False)
+    checkpoint = open_checkpoint(registry, str(file))
+    module = load_weights(registry, checkpoint, "none", context, progress=False)
+    return module, checkpoint.spec.layer_attention()
 
 
 def reference(file: Path) -> Any:
@@ -35,16 +49,15 @@ def reference(file: Path) -> Any:
 
 
 def assert_same(file: Path, served: Any, kernels: CpuKernels | None = None) -> nn.Module:
-    theirs, ours = reference(file), loaded(file, kernels)
+    theirs, (ours, rules) = reference(file), loaded(file, kernels)
+    model = served(ours, lambda: Ruled(rules, 1))
     with torch.inference_mode():
         logits = theirs(torch.tensor([PROMPT])).logits[0]
         tokens = theirs.generate(
             torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None
         )
-    assert torch.allclose(
-        served(ours).logits(PROMPT), logits, rtol=1e-4, atol=1e-4 * float(logits.abs().max())
-    )
-    assert served(ours).greedy(PROMPT, 24) == tokens[0, len(PROMPT) :].tolist()
+    assert torch.allclose(model.logits(PROMPT), logits, rtol=1e-4, atol=1e-4 * float(logits.abs().max()))
+    assert model.greedy(PROMPT, 24) == tokens[0, len(PROMPT) :].tolist()
     return ours
 
 
@@ -78,6 +91,35 @@ def test_blocks_are_held_as_they_are(
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q4_1", "Q5_0", "Q4_K", "Q6_K"])
 def test_other_types_are_widened(gguf_file: GGUF, served: Any, kind: str) -> None:
     assert_same(gguf_file(kind, hidden=256, intermediate=512, vocab=256), served)
+
+
+OTHERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    # name: shape that transformers writes, and what llama.cpp's files cannot say otherwise
+    "mixtral": ("mixtral", {"sliding_window": None}),
+    "qwen2moe": ("qwen2-moe", {"mlp_only_layers": [], "moe_intermediate_size": 64}),
+    "qwen3moe": ("qwen3-moe", {"decoder_sparse_step": 1, "moe_intermediate_size": 64}),
+    "gemma2": ("gemma2", {"query_pre_attn_scalar": 24, "tie_word_embeddings": True}),
+    "gemma3": ("gemma3", {"query_pre_attn_scalar": 16, "num_hidden_layers": 7, "layer_types": None}),
+    "granite": ("granite", {}),
+    "olmo2": ("olmo2", {}),
+    "phi3": ("phi3", {"sliding_window": 20}),
+    "phi4-mini": ("phi4-mini", {}),
+    "smollm3": ("smollm3", {"no_rope_layer_interval": 4}),
+}
+QUICK = ("gemma3", "qwen2moe")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in OTHERS]
+)
+def test_other_architectures(name: str, tmp_path: Path, served: Any, kernels: CpuKernels) -> None:
+    """Names of tensors are those of the library `gguf`; norms, experts and orders of rows are the file's."""
+    shape, changes = OTHERS[name]
+    write_checkpoint(shape, tmp_path / "source", **changes)
+    file = write_gguf(tmp_path / "source", tmp_path / "model.gguf", widened=tmp_path / "widened")
+    native = assert_same(file, served, kernels)
+    assert any(isinstance(layer, NativeBlockLinear) for layer in native.modules())
+    assert_same(file, served)
 
 
 @pytest.mark.parametrize("rope", ["linear", "yarn", "llama3"])

@@ -172,10 +172,10 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """The shapes that are tested of each family."""
 
 
-def write_checkpoint(name: str, folder: Path) -> None:
-    """Writes the model of that name."""
+def write_checkpoint(name: str, folder: Path, **changes: object) -> None:
+    """Writes the model of that name. changes: what its config is to say otherwise."""
     kind, more = FAMILIES[name]
-    write_model(kind, more, folder, seed=len(name))
+    write_model(kind, {**more, **changes}, folder, seed=len(name))
     if name.endswith("mxfp4"):
         encode_experts(folder)
 

@@ -1,0 +1,194 @@
+"""The architectures of GGUF files: Hugging Face's names of them and of their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.core.errors import ModelError
+from turnout.models.gguf.header import GGUFHeader
+from turnout.models.gguf.rope import rope_parameters
+
+__all__ = ["ARCHITECTURES", "TOP", "Architecture", "architecture_of"]
+
+TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+ATTENTION = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+}
+MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+NORMS_BEHIND = {
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+NORMS_AROUND = {**NORMS, **NORMS_BEHIND, "ffn_norm": "pre_feedforward_layernorm"}
+EXPERTS = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.*.gate_proj",
+    "ffn_up_exps": "mlp.experts.*.up_proj",
+    "ffn_down_exps": "mlp.experts.*.down_proj",
+}
+"""A tensor of all experts: the star stands for the expert's number."""
+SHARED_EXPERT = {
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+JOINED = {
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_up": "mlp.gate_up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+LLAMA = NORMS | ATTENTION | MLP
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What files of an architecture hold."""
+
+    name: str
+    """What ``architectures`` says in Hugging Face's configuration."""
+    model_type: str
+    layer: Mapping[str, str]
+    """The tensors of a layer: Hugging Face's names by llama.cpp's."""
+    config: Callable[[GGUFHeader], Mapping[str, Any]]
+    """Returns what the configuration says beside what all have."""
+    paired: bool = False
+    """Rows of queries and keys lie in llama.cpp's order: what turns together lies side by side."""
+    norms_plus: float = 0.0
+    """Weights of norms are so much more than Hugging Face's."""
+
+
+def architecture_of(header: GGUFHeader) -> Architecture:
+    """Raises ModelError for an architecture that is not read."""
+    name = header.architecture
+    if name == "llama" and header.own("expert_count"):
+        name = "mixtral"
+    if name not in ARCHITECTURES:
+        raise ModelError(
+            f"{header.path}: GGUF files of the architecture {header.architecture!r} are not read, only "
+            f"{', '.join(sorted(ARCHITECTURES))}; take the safetensors checkpoint"
+        )
+    return ARCHITECTURES[name]
+
+
+def _llama(header: GGUFHeader) -> dict[str, Any]:
+    bias = "blk.0.attn_q.bias" in header.tensors
+    return {"attention_bias": bias, "mlp_bias": "blk.0.ffn_up.bias" in header.tensors, "hidden_act": "silu"}
+
+
+def _silu(header: GGUFHeader) -> dict[str, Any]:
+    return {"hidden_act": "silu"}
+
+
+def _gemma2(header: GGUFHeader) -> dict[str, Any]:
+    caps = {key: header.own(key) for key in ("attn_logit_softcapping", "final_logit_softcapping")}
+    return {
+        **{key: value for key, value in caps.items() if value is not None},
+        **_gemma(header, large=46),
+    }
+
+
+def _gemma3(header: GGUFHeader) -> dict[str, Any]:
+    """Layers that slide have a rotation of their own, which older files do not say."""
+    local = {"rope_type": "default", "rope_theta": float(header.own("rope.freq_base_swa", 10_000.0))}
+    ropes = {"full_attention": rope_parameters(header), "sliding_attention": local}
+    return {**_gemma(header, large=62), "rope_parameters": ropes}
+
+
+def _gemma(header: GGUFHeader, *, large: int) -> dict[str, Any]:
+    """large: the layers of the model whose scores are scaled by another width than the heads'.
+
+    Files do not say it; llama.cpp knows that model by its layers, too.
+    """
+    by_width = header.needed("block_count") == large
+    width = header.needed("embedding_length") // header.needed("attention.head_count")
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": header.needed("attention.sliding_window"),
+        "query_pre_attn_scalar": width if by_width else header.needed("attention.key_length"),
+    }
+
+
+def _experts(header: GGUFHeader) -> dict[str, Any]:
+    return {
+        "num_experts": header.needed("expert_count"),
+        "num_experts_per_tok": header.needed("expert_used_count"),
+        "moe_intermediate_size": header.needed("expert_feed_forward_length"),
+        "hidden_act": "silu",
+    }
+
+
+def _qwen2_moe(header: GGUFHeader) -> dict[str, Any]:
+    shared = header.needed("expert_shared_feed_forward_length")
+    return {**_experts(header), "shared_expert_intermediate_size": shared, "norm_topk_prob": False}
+
+
+def _qwen3_moe(header: GGUFHeader) -> dict[str, Any]:
+    return {**_experts(header), "norm_topk_prob": True}
+
+
+def _mixtral(header: GGUFHeader) -> dict[str, Any]:
+    counts = ("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")
+    return {theirs: header.needed(own) for own, theirs in counts} | {"hidden_act": "silu"}
+
+
+def _granite(header: GGUFHeader) -> dict[str, Any]:
+    return {
+        **_llama(header),
+        "attention_multiplier": header.needed("attention.scale"),
+        "embedding_multiplier": header.own("embedding_scale", 1.0),
+        "residual_multiplier": header.own("residual_scale", 1.0),
+        "logits_scaling": header.own("logit_scale", 1.0),
+    }
+
+
+def _phi3(header: GGUFHeader) -> dict[str, Any]:
+    head = header.needed("embedding_length") // header.needed("attention.head_count")
+    turned = header.own("rope.dimension_count", head)
+    rope = rope_parameters(header) | ({"partial_rotary_factor": turned / head} if turned < head else {})
+    window = header.own("attention.sliding_window", 0)
+    return {"sliding_window": window or None, "rope_parameters": rope, "hidden_act": "silu"}
+
+
+def _smollm3(header: GGUFHeader) -> dict[str, Any]:
+    """Every fourth layer rotates nothing; files do not say it, and llama.cpp has it built in, too."""
+    return {**_llama(header), "no_rope_layer_interval": 4}
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "llama": Architecture("LlamaForCausalLM", "llama", LLAMA, _llama, paired=True),
+    "mixtral": Architecture(
+        "MixtralForCausalLM", "mixtral", NORMS | ATTENTION | EXPERTS, _mixtral, paired=True
+    ),
+    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", LLAMA, _silu),
+    "qwen2moe": Architecture(
+        "Qwen2MoeForCausalLM", "qwen2_moe", NORMS | ATTENTION | EXPERTS | SHARED_EXPERT, _qwen2_moe
+    ),
+    "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", LLAMA | HEAD_NORMS, _silu),
+    "qwen3moe": Architecture(
+        "Qwen3MoeForCausalLM", "qwen3_moe", NORMS | ATTENTION | HEAD_NORMS | EXPERTS, _qwen3_moe
+    ),
+    "gemma2": Architecture(
+        "Gemma2ForCausalLM", "gemma2", NORMS_AROUND | ATTENTION | MLP, _gemma2, norms_plus=1.0
+    ),
+    "gemma3": Architecture(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        NORMS_AROUND | ATTENTION | HEAD_NORMS | MLP,
+        _gemma3,
+        norms_plus=1.0,
+    ),
+    "phi3": Architecture("Phi3ForCausalLM", "phi3", NORMS | JOINED, _phi3),
+    "granite": Architecture("GraniteForCausalLM", "granite", LLAMA, _granite, paired=True),
+    "olmo2": Architecture("Olmo2ForCausalLM", "olmo2", NORMS_BEHIND | ATTENTION | HEAD_NORMS | MLP, _silu),
+    "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", LLAMA, _smollm3, paired=True),
+}
+"""By ``general.architecture``; files of Mistral say llama, and Mixtral's too."""
