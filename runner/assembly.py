@@ -26,6 +26,7 @@ from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import ModelFacts, Ready
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
+from turnout.models.gguf.summary import describe_types
 from turnout.models.meta_model import count_parameters
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.attention_features import check_attention
@@ -262,6 +263,7 @@ class _Parts:
             yield "steps overlap: the next is handed to the device before this one's tokens are known"
         quantization = quantization_of(checkpoint, self.config.quantization)
         yield _describe_policies(self.resources.registry, self.config, quantization)
+        yield from describe_types(checkpoint.folder, str(setup.context.dtype).removeprefix("torch."))
         yield from describe_quantization(
             self.model,
             checkpoint.family,

@@ -5,8 +5,7 @@
     CACHE/turnout/gguf/KEY/   model.gguf → FILE   config.json   generation_config.json
                               tokenizer.json   tokenizer_config.json
 
-It is written once for each version of the file; all that reads checkpoints reads the folder. Those that were used
-last are kept.
+It is written once for each version of the file; all that reads checkpoints reads the folder.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def _numbers(header: GGUFHeader, name: str) -> list[float]:
         )
     with header.path.open("rb") as file:
         file.seek(stored.start)
-        return np.frombuffer(file.read(stored.size), dtype="<f4").astype(float).tolist()
+        return [float(number) for number in np.frombuffer(file.read(stored.size), dtype="<f4")]
 
 
 def _factors(parameters: dict[str, float], theta: float, count: int) -> np.ndarray[Any, Any]:

@@ -15,12 +15,10 @@ from turnout.core.types.placement import Index
 from turnout.models.checkpoints.readers.reader import WeightFile
 from turnout.models.gguf.header import read_header
 from turnout.models.gguf.numbers import dequantized
+from turnout.models.gguf.summary import HELD
 from turnout.models.gguf.tensors import StoredTensor, stored_tensors
 
-__all__ = ["HELD", "GGUFFile"]
-
-HELD = ("q8_0", "q4_0")
-"""Types whose blocks layers can hold as they are."""
+__all__ = ["GGUFFile"]
 
 
 class GGUFFile(WeightFile):

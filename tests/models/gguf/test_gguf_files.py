@@ -16,6 +16,7 @@ from gguf_files import write_gguf
 from turnout.core.errors import ModelError
 from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
 from turnout.models.gguf.header import read_header
+from turnout.models.gguf.summary import describe_types
 from turnout.models.hub.resolve import resolve_model
 from turnout.text.tokenizer import load_tokenizer
 
@@ -85,6 +86,16 @@ def test_the_configuration_is_read(gguf_file: GGUF) -> None:
 def test_floating_point_weights_are_not_quantized(gguf_file: GGUF) -> None:
     config = read_config(resolve_model(str(gguf_file("BF16"))))
     assert config["dtype"] == "bfloat16" and "quantization_config" not in config
+
+
+def test_start_up_says_how_types_are_held(gguf_file: GGUF, tmp_path: Path) -> None:
+    blocks = resolve_model(str(gguf_file("Q8_0", vocab=32_000)))
+    assert describe_types(blocks, "float32") == ["weights of the file: 2 MB of q8_0, kept in its blocks"]
+    shutil.rmtree(blocks.parent)
+    shutil.rmtree(tmp_path / "widened")
+    numbers = resolve_model(str(gguf_file("F16", vocab=32_000)))
+    assert describe_types(numbers, "float32") == ["weights of the file: 4 MB of f16, widened to float32"]
+    assert describe_types(resolve_model("turnout-tiny"), "float32") == []
 
 
 def test_a_folder_with_one_file_is_the_file(gguf_file: GGUF, tmp_path: Path) -> None:

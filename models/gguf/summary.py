@@ -1,0 +1,27 @@
+"""Says at start-up how the weights of a GGUF file are held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from turnout.models.gguf.folder import LINK
+from turnout.models.gguf.header import read_header
+
+__all__ = ["HELD", "describe_types"]
+
+HELD = ("q8_0", "q4_0")
+"""Types whose blocks layers can hold as they are."""
+
+
+def describe_types(folder: Path, dtype: str) -> list[str]:
+    """Returns a line on the types of the file's matrices; none for other checkpoints. dtype: of numbers."""
+    if not (folder / LINK).exists():
+        return []
+    sizes = Counter[str]()
+    for tensor in read_header(folder / LINK).tensors.values():
+        if len(tensor.shape) > 1:
+            sizes[tensor.type] += tensor.size
+    kinds = [(kind, "kept in its blocks" if kind in HELD else f"widened to {dtype}") for kind in sizes]
+    parts = [f"{sizes[kind] / 1e6:,.0f} MB of {kind}, {how}" for kind, how in kinds if kind != dtype]
+    return [f"weights of the file: {'; '.join(parts)}"]
