@@ -47,8 +47,10 @@ class RequestStream:
         self._first_token: float | None = None
         self._cached_tokens = 0
         self._interrupted: list[float] = []
-        self._queue: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
+        self._queue: deque[Delta | Exception | None] = deque()
         self._taken = 0
+        self._awaited: asyncio.Future[None] | None = None
+        """What the generator waits for while the queue is empty."""
 
     @property
     def complete(self) -> bool:
@@ -58,11 +60,12 @@ class RequestStream:
     async def next(self) -> Delta | None:
         """The next delta; None after the last. Raises the error that the request ended with."""
         self._taken += 1
-        if not self._taken % TURN and not self._queue.empty():
-            await asyncio.sleep(
-                0
-            )  # `get` does not wait: thousands may be there for a client that fell behind
-        item = await self._queue.get()
+        if not self._taken % TURN and self._queue:
+            await asyncio.sleep(0)  # thousands may be there for a client that fell behind
+        while not self._queue:
+            self._awaited = asyncio.get_running_loop().create_future()
+            await self._awaited
+        item = self._queue.popleft()
         if isinstance(item, Exception):
             raise item
         if item is not None:
@@ -87,7 +90,7 @@ class RequestStream:
             if self.over:
                 return
         self._note(delta)
-        self._queue.put_nowait(delta)
+        self._put(delta)
         self._note_unread(delta_size(delta))
         if delta.finish_reason:
             self._finish(delta.index)
@@ -110,15 +113,14 @@ class RequestStream:
         """End the request with an error; without one where only the timing is missing."""
         if not self.over:
             self.over = True
-            self._queue.put_nowait(None if self.complete else error)
+            self._put(None if self.complete else error)
 
     def give_up(self, error: Exception) -> None:
         """End a request whose client takes nothing: what waits for it is dropped."""
-        while not self._queue.empty():
-            self._queue.get_nowait()
+        self._queue.clear()
         self.forget_unread()
         self.over = True
-        self._queue.put_nowait(error)
+        self._put(error)
 
     def forget_unread(self) -> None:
         """Note that no client will take what has come."""
@@ -157,6 +159,14 @@ class RequestStream:
 
     # -------------------------------------------------------------- details
 
+    def _put(self, item: Delta | Exception | None) -> None:
+        """Queues an item; asyncio's own queue takes three times as long, for each token."""
+        self._queue.append(item)
+        if self._awaited is not None:
+            if not self._awaited.done():
+                self._awaited.set_result(None)
+            self._awaited = None
+
     def _note_unread(self, size: int) -> None:
         self.unread += size
         self._all_unread.add(size)
@@ -170,7 +180,7 @@ class RequestStream:
         self.done.add(index)
         if self.complete and not self.awaits_timing and not self.over:
             self.over = True
-            self._queue.put_nowait(None)
+            self._put(None)
 
 
 def _error(delta: Delta) -> Exception:

@@ -17,10 +17,14 @@ from turnout.core.errors import Overloaded
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.request_memory import HeldMemory
 
-__all__ = ["PieceResponse", "PieceThread"]
+__all__ = ["SEND_PIECE", "PieceResponse", "PieceThread"]
 
 PIECE = 2**16
 """Bytes that are made, and sent, at once."""
+
+SEND_PIECE = "turnout.send_piece"
+"""In the scope: the connection's own `send`. Middleware looks at how responses begin and end; for each token
+between, its six calls would take a tenth of the server's time."""
 
 T = TypeVar("T")
 
@@ -82,7 +86,13 @@ class PieceResponse(StreamingResponse):
         try:
             async with aclosing(self._pieces):
                 with suppress(ClientDisconnect), self._memory.growing():
-                    await while_connected(receive, self.stream_response(send))
+                    await while_connected(receive, self._stream(send, scope.get(SEND_PIECE, send)))
         except Overloaded as error:
             if self._ended_by is not None:
                 await send({"type": "http.response.body", "body": self._ended_by(error)})
+
+    async def _stream(self, send: Send, send_piece: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for piece in self._pieces:
+            await send_piece({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

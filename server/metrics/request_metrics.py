@@ -19,6 +19,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import Dropped, RequestError
 from turnout.core.interfaces.trial import Outcome, RecordEnd
 from turnout.core.types.request import RequestSpec
+from turnout.server.metrics.per_token import Distribution, Total
 from turnout.text.choice_text import TextDelta
 
 __all__ = ["PREFIX", "RequestMeter", "RequestMetrics"]
@@ -61,9 +62,13 @@ class RequestMetrics:
         self.first_token = self._histogram(
             "time_to_first_token_seconds", "Time from a request's arrival to its first token.", FIRST_TOKEN
         )
-        self.between_tokens = self._histogram(
-            "inter_token_latency_seconds", "Time between a choice's tokens, as they came.", PER_TOKEN
+        self.between_tokens = Distribution(
+            PREFIX + "inter_token_latency_seconds",
+            "Time between a choice's tokens, as they came.",
+            PER_TOKEN,
+            {"model_name": model},
         )
+        self.registry.register(self.between_tokens)
         self.per_token = self._histogram(
             "request_time_per_output_token_seconds",
             "Mean time for each of a finished choice's tokens after the first.",
@@ -81,7 +86,10 @@ class RequestMetrics:
         self.prompt_tokens = self._counter(
             "prompt_tokens", "Prompt tokens, counted when the first token comes."
         )
-        self.output_tokens = self._counter("generation_tokens", "Tokens generated, counted as they come.")
+        self.output_tokens = Total(
+            PREFIX + "generation_tokens", "Tokens generated, counted as they come.", {"model_name": model}
+        )
+        self.registry.register(self.output_tokens)
         self._ended = Counter(
             PREFIX + "request_success",
             "Choices that ended; finished_reason: stop, length, abort (the client left) or error.",
@@ -151,7 +159,7 @@ class RequestMeter:
         else:
             self._metrics.between_tokens.observe(now - choice.latest)
         choice.times.extend([now] * tokens)
-        self._metrics.output_tokens.inc(tokens)
+        self._metrics.output_tokens.value += tokens
 
     def _end(self, index: int, reason: str, now: float) -> None:
         self._open -= 1

@@ -44,15 +44,20 @@ class ChatRenderer(OpenAIRenderer):
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
         if generation.splitter is not None:
             return self._parts(delta, generation)
+        if delta.finish_reason is None and (frame := self.frame(delta.index, generation)):
+            return frame.around(delta.text)
         events, tokens = b"", self._token_ids(delta)
         if delta.text or delta.shown or delta.finish_reason is None:
-            content, logprobs = ChatDelta(content=delta.text), self._logprobs(delta.shown)
-            choice = ChatChunkChoice(delta.index, content, logprobs, None, token_ids=tokens)
+            choice = self._of_text(delta.index, delta.text)
+            choice.logprobs, choice.token_ids = self._logprobs(delta.shown), tokens
             events = self._event(choice, delta, generation)
             tokens = [] if self.options.token_ids else UNSET
         if delta.finish_reason is not None:
             events += self._event(_last(delta, tokens), delta, generation)
         return events
+
+    def _of_text(self, index: int, text: str) -> ChatChunkChoice:
+        return ChatChunkChoice(index, ChatDelta(content=text), None, None)
 
     def _parts(self, delta: TextDelta, generation: Generation) -> bytes:
         """The events of a delta whose text is told apart: one for each part, then the last of a choice."""

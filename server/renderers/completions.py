@@ -42,16 +42,19 @@ class CompletionRenderer(OpenAIRenderer):
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
         if delta.finish_reason is not None:
             choice = self._finished(delta)
+        elif frame := self.frame(delta.index, generation):
+            return frame.around(delta.text)
         else:
-            logprobs = self._logprobs(delta)
-            choice = CompletionChoice(
-                delta.index, delta.text, logprobs, None, token_ids=self._token_ids(delta)
-            )
+            choice = self._of_text(delta.index, delta.text)
+            choice.logprobs, choice.token_ids = self._logprobs(delta), self._token_ids(delta)
         chunk = self._chunk(choice, delta.token_count, generation)
         return b"data: " + msgspec.json.encode(chunk) + b"\n\n"  # an `event`, without a call for each token
 
     def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Envelope:
         return self.envelope([self._choice(choice, generation) for choice in choices], generation)
+
+    def _of_text(self, index: int, text: str) -> CompletionChoice:
+        return CompletionChoice(index, text, None, None)
 
     def _choice(self, whole: TextDelta, generation: Generation) -> CompletionChoice:
         choice, prompt = self._finished(whole), self._of_prompt(whole.index, generation)

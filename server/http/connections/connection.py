@@ -25,6 +25,7 @@ from turnout.server.http.connections.gentle_transport import GentleTransport
 from turnout.server.http.connections.request_size import RequestSize
 from turnout.server.http.connections.waiting import WaitingConnections
 from turnout.server.http.errors import ApiError, error_body
+from turnout.server.http.pieces import SEND_PIECE
 
 __all__ = ["ClientLimits", "Connection"]
 
@@ -145,6 +146,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= limits.PIPELINED.most:
             self._stop_if(ApiError(400, f"at most {limits.PIPELINED.whole} requests may be sent ahead"))
         super().on_headers_complete()
+        cast(dict[str, object], self.scope)[SEND_PIECE] = self.cycle.send
         self._unanswered += 1
         self._begin(Sending.BODY)
 
