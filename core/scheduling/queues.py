@@ -20,7 +20,7 @@ class Queues:
     """
 
     def __init__(self) -> None:
-        self._running: dict[Request, None] = {}
+        self._running: dict[Request, RequestView] = {}
         self._preempted: dict[Request, RequestView] = {}
         self._arrived: dict[Request, RequestView] = {}
         self._finishing: dict[Request, None] = {}
@@ -72,13 +72,13 @@ class Queues:
     @property
     def running_views(self) -> Views:
         if self._running_views is None:
-            self._running_views = tuple(request.view for request in self._running)
+            self._running_views = tuple(self._running.values())
         return self._running_views
 
     @property
     def waiting_views(self) -> Views:
         if self._waiting_views is None:
-            self._waiting_views = (*self._preempted.values(), *self._arrived.values())
+            self._waiting_views = tuple(self._preempted.values()) + tuple(self._arrived.values())
         return self._waiting_views
 
     @property
@@ -95,7 +95,7 @@ class Queues:
     def admit(self, request: Request) -> None:
         self._preempted.pop(request, None)
         self._arrived.pop(request, None)
-        self._running[request] = None
+        self._running[request] = request.view
         self._set_status(request, "running")
 
     def preempt(self, request: Request) -> None:

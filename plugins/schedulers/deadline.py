@@ -52,11 +52,14 @@ class Deadline(SchedulingPolicy):
         self._waiting = RankedQueue[Rank]()
         self._running: dict[RequestView, Rank] = {}
         """The rank of each running request."""
+        self._in_step: dict[RequestView, Rank] = {}
+        """The same, and of those that the step has admitted."""
 
     def order(self, view: View) -> Order:
         self._now, known = view.now, self._running
         self._waiting.update(view.waiting, _rank)
         ranks = self._running = {request: known.get(request) or _rank(request) for request in view.running}
+        self._in_step = ranks.copy()
         passed = self._waiting.count_below((view.now, -inf))
         late = [request for request in view.running if ranks[request][0] < view.now]
         timely = (
@@ -69,7 +72,10 @@ class Deadline(SchedulingPolicy):
         return Order([*others, *hopeless.parts])
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
-        last = max(reversed(running), key=self._lateness)  # among equals, the newest admission
+        ranks = self._in_step
+        ranks |= {one: self._waiting.ranks[one] for one in running if one not in ranks}
+        late = [one for one in running if ranks[one][0] < self._now]
+        last = max(reversed(late or running), key=ranks.__getitem__)  # among equals, the newest admission
         if request in running or self._lateness(last)[:2] > self._lateness(request)[:2]:
             return last
         return None

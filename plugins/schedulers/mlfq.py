@@ -66,6 +66,8 @@ class Mlfq(SchedulingPolicy):
         self._last = levels - 1
         self._starve_limit = starve_limit
         self._standings: dict[RequestView, _Standing] = {}
+        self._ranks: dict[RequestView, tuple[int, float]] = {}
+        """Their levels, and by arrival within a level: kept, since few change in a step."""
         self._ran: tuple[RequestView, ...] = ()
         """The requests that ran in the last step."""
         self._waiting = RankedQueue[tuple[int, float]]()
@@ -77,25 +79,24 @@ class Mlfq(SchedulingPolicy):
         change = self._waiting.update(view.waiting, self._queue)
         for request in view.running:
             if request not in self._standings:
-                self._standings[request] = self._join(request)
+                self._join(request)
         self._forget((*self._ran, *change.left), view.running)
         self._lift_starved(view)
-        return Order(self._waiting.among(view.running, self._rank))
+        return Order(self._waiting.among(view.running, self._ranks.__getitem__))
 
     def _queue(self, request: RequestView) -> tuple[int, float]:
         """The rank of a request that came to wait."""
-        standing = self._standings.get(request)
-        if standing is None:
-            standing = self._standings[request] = self._join(request)
+        standing = self._standings.get(request) or self._join(request)
         if standing.level:
             heappush(self._starving, (standing.served, next(self._numbers), request))
-        return standing.level, request.arrival
+        return self._ranks[request]
 
     def _forget(self, requests: Iterable[RequestView], running: tuple[RequestView, ...]) -> None:
         """Forgets those of `requests` that are in the view no more."""
         for request in set(requests).difference(running):
             if request not in self._waiting.ranks:
                 self._standings.pop(request, None)
+                self._ranks.pop(request, None)
         self._ran = running
         if len(self._starving) > 2 * len(self._waiting.ranks):
             self._starving = [each for each in self._starving if each[2] in self._waiting.ranks]
@@ -106,31 +107,36 @@ class Mlfq(SchedulingPolicy):
         for request in view.running:
             standing = self._standings[request]
             if standing.level and standing.served < starved:
-                standing.level = standing.used = 0
+                self._move(request, standing, 0)
         while self._starving and self._starving[0][0] < starved:
             _, _, request = heappop(self._starving)
             if request not in waiting.ranks:
                 continue
             standing = self._standings[request]
             if standing.level and standing.served < starved:
-                standing.level = standing.used = 0
-                waiting.change_rank(request, (0, request.arrival))
+                self._move(request, standing, 0)
+                waiting.change_rank(request, self._ranks[request])
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
-        last = max(reversed(running), key=self._rank)
-        return last if request in running or self._rank(last) > self._rank(request) else None
+        ranks = self._ranks
+        last = max(reversed(running), key=ranks.__getitem__)
+        return last if request in running or ranks[last] > ranks[request] else None
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
         standing = self._standings[request]
         standing.served = now
         standing.used += tokens
         if standing.level < self._last and standing.used >= self._quanta[standing.level]:
-            standing.level, standing.used = standing.level + 1, 0
+            self._move(request, standing, standing.level + 1)
 
     def _join(self, request: RequestView) -> _Standing:
         prompt = request.prompt_tokens
         level = next((i for i, quantum in enumerate(self._quanta) if quantum >= prompt), self._last)
-        return _Standing(level, prompt, request.arrival)
+        standing = self._standings[request] = _Standing(level, prompt, request.arrival)
+        self._ranks[request] = level, request.arrival
+        return standing
 
-    def _rank(self, request: RequestView) -> tuple[int, float]:
-        return self._standings[request].level, request.arrival
+    def _move(self, request: RequestView, standing: _Standing, level: int) -> None:
+        """Moves a request to another level, with a fresh quantum."""
+        standing.level, standing.used = level, 0
+        self._ranks[request] = level, request.arrival

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from turnout.core.scheduling.order import Order, Stretch
@@ -112,7 +112,7 @@ class RankedQueue(Generic[Rank]):
 
     def behind(self, running: Iterable[RequestView]) -> Order:
         """The order in which all running requests come first."""
-        return Order([*running, Stretch(self.requests[:])])
+        return Order([*running, Stretch(_Part(self.requests, 0, len(self.requests)))])
 
     def among(
         self,
@@ -125,14 +125,17 @@ class RankedQueue(Generic[Rank]):
 
         rank: of a running request. first, end: which of the waiting ones to name.
         """
+        end = len(self.requests) if end is None else end
         parts = list[RequestView | Stretch]()
-        for request in sorted(running, key=rank):
-            at = bisect_left(self._sorted_ranks, rank(request), first, end)
-            if at > first:
-                parts.append(Stretch(self.requests[first:at]))
-            parts.append(request)
-            first = at
-        return [*parts, Stretch(self.requests[first:end])]
+        runs = tuple(running)
+        ranks = list(map(rank, runs))
+        for place in sorted(range(len(runs)), key=ranks.__getitem__):
+            if first < end and self._sorted_ranks[first] < ranks[place]:
+                at = bisect_left(self._sorted_ranks, ranks[place], first, end)
+                parts.append(Stretch(_Part(self.requests, first, at)))
+                first = at
+            parts.append(runs[place])
+        return [*parts, Stretch(_Part(self.requests, first, end))]
 
     def count_below(self, rank: Rank) -> int:
         """How many of the waiting requests have a lower rank."""
@@ -149,3 +152,15 @@ class RankedQueue(Generic[Rank]):
     def _remove(self, request: RequestView) -> None:
         at = self.requests.index(request, bisect_left(self._sorted_ranks, self.ranks.pop(request)))
         del self.requests[at], self._sorted_ranks[at]
+
+
+class _Part:
+    """The requests of a list from one place to before another. Not copied: a step reads few of thousands."""
+
+    __slots__ = ("_end", "_first", "_requests")
+
+    def __init__(self, requests: list[RequestView], first: int, end: int) -> None:
+        self._requests, self._first, self._end = requests, first, end
+
+    def __iter__(self) -> Iterator[RequestView]:
+        return map(self._requests.__getitem__, range(self._first, self._end))
