@@ -79,10 +79,11 @@ class FastForwardQueues(Queues):
         """Puts fast-forwarded requests back into `running`, in order of admission."""
         for request in requests:
             del self._fast_forwarded[request]
-            self._running[request] = None
+            self._running[request] = request.view
             self._running_views = None
         if self._running_views is None:
-            self._running = dict.fromkeys(sorted(self._running, key=self._numbers.__getitem__))
+            in_order = sorted(self._running, key=self._numbers.__getitem__)
+            self._running = {request: request.view for request in in_order}
 
 
 class FastForwardScheduler(Scheduler):
