@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from inspect import signature
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
@@ -41,7 +42,7 @@ class AdaptedModel(nn.Module):
         tokens, positions: int64 [tokens].
         """
         if self._head is None:
-            self._head = self._settled()
+            self._head = self._settled(self._dtype(tokens))
         more = {"cache_position": positions} if self._takes_cache_position else {}
         with attending(_Step(attend, self._shared)):
             out = self._decoder(
@@ -57,13 +58,21 @@ class AdaptedModel(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns logits [rows, vocab_size]. hidden: [rows, hidden_size]."""
         if self._head is None:
-            self._head = self._settled()
+            self._head = self._settled(hidden.dtype)
         out: Tensor = self._head(inputs_embeds=hidden[None], use_cache=False, return_dict=True).logits[0]
         return out
 
-    def _settled(self) -> nn.Module:
+    def _dtype(self, tokens: Tensor) -> torch.dtype:
+        """Returns the dtype of activations. Where all weights are packed, the embeddings tell it."""
+        some = next(self.parameters(), None)
+        if some is not None:
+            return some.dtype
+        found: Tensor = self.get_submodule(self._embeddings[0])(tokens[:1])
+        return found.dtype
+
+    def _settled(self, dtype: torch.dtype) -> nn.Module:
         """Called in the first step, when all layers are where they stay; returns what computes logits."""
-        flatten_inputs(self, self._linears, self._embeddings)
+        flatten_inputs(self, self._linears, self._embeddings, dtype)
         return _head_of(self._causal[0])
 
     @property

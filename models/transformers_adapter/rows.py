@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor, nn
 
 __all__ = ["flatten_inputs"]
 
 
-def flatten_inputs(module: nn.Module, linears: Iterable[str], embeddings: Iterable[str]) -> None:
+def flatten_inputs(
+    module: nn.Module, linears: Iterable[str], embeddings: Iterable[str], dtype: torch.dtype
+) -> None:
     """Lets what was put in place of transformers' layers take [batch, tokens, …] as they did.
 
     Packed and quantized layers map [rows, inputs] to [rows, outputs]; what looks up packed weights maps
-    tokens to rows. linears, embeddings: the names of these layers.
+    tokens to rows. linears, embeddings: the names of these layers; dtype: of activations.
     """
-    like = next(iter(module.parameters()))
     for name in linears:
         layer = module.get_submodule(name)
         if type(layer).forward is not nn.Linear.forward:
             layer.forward = _flattened(layer.forward, inputs=1)
             if not hasattr(layer, "weight"):
                 # Some code reads the dtype of a layer's weight; to compute with this one is an error.
-                layer.weight = like.new_empty(0)
+                layer.weight = torch.empty(0, dtype=dtype)
     for name in embeddings:
         layer = module.get_submodule(name)
         if not isinstance(layer, nn.Embedding):

@@ -89,6 +89,11 @@ class _DryRun:
             raise ModelError(f"{name} does not say which layer it is (layer_idx), so its keys have no place")
         if layer in self.rules:
             raise ModelError(f"{name} attends twice in layer {layer}; one set of keys and values is kept")
+        if query.shape[1] % key.shape[1]:
+            raise ModelError(
+                f"config.json: {name} has {query.shape[1]} heads of queries in layer {layer}, which should be "
+                f"a multiple of its {key.shape[1]} heads of keys"
+            )
         owner = next((other for other, known in self._keys if known is key), None)
         self._keys.append((layer, key))
         self.rules[layer] = LayerAttention(

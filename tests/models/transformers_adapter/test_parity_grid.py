@@ -80,6 +80,8 @@ def test_greedy_tokens_are_those_of_transformers(
 ) -> None:
     with missing_elsewhere(Exception):
         folder, model = small_model(kind, **{**SIZES.get(kind, {}), **SHAPES[shape]})
+    if shape not in ("its own", "tied"):
+        _skip_unless_possible(model)
     preempts = "preemption" in WAYS[way]
     options = {"dtype": "float32", "max_model_len": 128, "max_num_seqs": 16, "kv_memory": 2**26, **WAYS[way]}
     with missing_elsewhere(ModelError):
@@ -97,3 +99,12 @@ def test_greedy_tokens_are_those_of_transformers(
     assert shape == "tied" or len(different) > 20, "a model that repeats itself proves nothing"
     if preempts:
         assert llm.engine.stats().preemptions
+
+
+@torch.inference_mode()
+def _skip_unless_possible(model: Any) -> None:
+    """Some models' heads have numbers that depend on one another."""
+    try:
+        model(torch.tensor(PROMPTS[:1]), use_cache=False)
+    except RuntimeError as error:
+        pytest.skip(f"transformers itself cannot compute this shape: {describe_error(error)}")

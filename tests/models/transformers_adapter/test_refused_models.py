@@ -35,6 +35,13 @@ def test_it_is_refused_with_the_reason(model: tuple[str, str], reason: str) -> N
     assert "\n" not in str(refusal.value)
 
 
+def test_more_heads_of_keys_than_of_queries_are_refused() -> None:
+    """Kernels, which divide by their ratio, would end the process."""
+    config = config_of("llama", "LlamaForCausalLM", num_key_value_heads=8)
+    with pytest.raises(ModelError, match="4 heads of queries in layer 0, .* a multiple of its 8"):
+        TransformersAdapter().spec(config)
+
+
 def test_a_model_that_transformers_does_not_know_is_refused() -> None:
     with pytest.raises(ModelError, match="pip install -U transformers"):
         TransformersAdapter().spec({"model_type": "not-yet", "architectures": ["NotYetForCausalLM"]})
