@@ -91,7 +91,7 @@ class _DryRun:
             raise ModelError(f"{name} attends twice in layer {layer}; one set of keys and values is kept")
         if query.shape[1] % key.shape[1]:
             raise ModelError(
-                f"config.json: {name} has {query.shape[1]} heads of queries in layer {layer}, which should be "
+                f"config.json: {name} has {query.shape[1]} heads of queries in layer {layer}, expected "
                 f"a multiple of its {key.shape[1]} heads of keys"
             )
         owner = next((other for other, known in self._keys if known is key), None)

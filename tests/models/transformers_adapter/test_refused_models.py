@@ -38,7 +38,7 @@ def test_it_is_refused_with_the_reason(model: tuple[str, str], reason: str) -> N
 def test_more_heads_of_keys_than_of_queries_are_refused() -> None:
     """Kernels, which divide by their ratio, would end the process."""
     config = config_of("llama", "LlamaForCausalLM", num_key_value_heads=8)
-    with pytest.raises(ModelError, match="4 heads of queries in layer 0, .* a multiple of its 8"):
+    with pytest.raises(ModelError, match=r"4 heads of queries in layer 0, .* a multiple of its 8"):
         TransformersAdapter().spec(config)
 
 
