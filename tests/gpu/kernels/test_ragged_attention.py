@@ -40,8 +40,11 @@ def test_what_models_compute_in(dtype: torch.dtype, device: torch.device) -> Non
     Case(4, 2, 64, 16, [(37, 3), (0, 20), (5, 1)], dtype).check(device)
 
 
+HALVES = [pytest.param(each, marks=pytest.mark.slow) for each in (torch.bfloat16, torch.float16)]
+
+
 @pytest.mark.parametrize("stored", ["bfloat16", "int8", "fp8"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 def test_what_is_stored_in_fewer_bits(stored: KVDtype, dtype: torch.dtype, device: torch.device) -> None:
     Case(4, 2, 64, 16, [(0, 5), (17, 3), (33, 1), (20, 20), (70, 40)], dtype, stored).check(device)
 

@@ -37,7 +37,12 @@ class Victim:
     @property
     def engine(self) -> psutil.Process | None:
         """None while no engine runs."""
-        return next((child for child in self.process.children() if ENGINE in _command(child)), None)
+        return next(iter(self.engines), None)
+
+    @property
+    def engines(self) -> list[psutil.Process]:
+        """One for each replica that has one."""
+        return [child for child in self.process.children() if ENGINE in _command(child)]
 
     @property
     def helpers(self) -> list[psutil.Process]:

@@ -18,8 +18,13 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
 
 @pytest.fixture(scope="session")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
-    """One for all fuzzers, which no request may harm. It keeps responses, files and batches."""
+    """One for all fuzzers, which no request may harm. It keeps responses, files and batches.
+
+    Its context is short: many examples ask for as much as there is.
+    """
     folder = tmp_path_factory.mktemp("fuzzed")
     stores = ("--response-store", str(folder / "responses.db"), "--batch-dir", str(folder / "batches"))
-    with serving("--kv-memory", "64MiB", "--engine-restarts", "0", *stores) as server:
+    with serving(
+        "--max-model-len", "512", "--kv-memory", "64MiB", "--engine-restarts", "0", *stores
+    ) as server:
         yield server
