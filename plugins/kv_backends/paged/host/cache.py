@@ -110,24 +110,14 @@ class PagedCache:
     # -------------------------------------------------------------- transitions
 
     def reserve(self, spans: Sequence[Span]) -> bool:
+        # Nearly every sequence comes no further, in nearly every step: a comprehension here, which has `self` in
+        # a cell, would cost all of them a tenth.
         if self._plain:
             if self._tables.covers(spans) or self._tables.append_block(spans):
                 return True
         elif self._cover(spans) or self._append_blocks(spans):
             return True
-        attachments = self._attachments(spans)
-        if not self._have_room(spans, attachments):
-            return False
-        begun = [span for span in spans if span.sequence.id not in self.tables]
-        self._attacher.hold(attachments)
-        self._let_go(spans)
-        self._attach(attachments)
-        for span in begun:
-            self._enter(span)
-        for tables in self._groups:
-            for span in spans:
-                tables.extend(span, self._moves)
-        return True
+        return self._take(spans)
 
     def commit(self, sequence: TokenSequence, upto: int) -> None:
         if not self._prefix_caching:
@@ -201,6 +191,22 @@ class PagedCache:
 
     # -------------------------------------------------------------- details
 
+    def _take(self, spans: Sequence[Span]) -> bool:
+        """Reserves what is more than a token or a block."""
+        attachments = self._attachments(spans)
+        if not self._have_room(spans, attachments):
+            return False
+        begun = [span for span in spans if span.sequence.id not in self.tables]
+        self._attacher.hold(attachments)
+        self._let_go(spans)
+        self._attach(attachments)
+        for span in begun:
+            self._enter(span)
+        for tables in self._groups:
+            for span in spans:
+                tables.extend(span, self._moves)
+        return True
+
     def _attachments(self, spans: Sequence[Span]) -> list[Attachment]:
         begun = [span for span in spans if span.sequence.id not in self.tables]
         return [attachment for span in begun for attachment in self._attacher.attachments(span)]
@@ -254,11 +260,15 @@ class PagedCache:
 
     def _register(self, sequence: TokenSequence, first: int) -> None:
         """Lets the sequence's blocks from `first` on be found by their hashes."""
-        hashes = self._hashes[sequence.id]
-        for tables in self._groups:
+        hashes, register = self._hashes[sequence.id], self._blocks.register
+        if self._plain:
+            table = self.tables[sequence.id]
+            for index in range(first, len(hashes)):
+                register(table[index], hashes[index])
+        for tables in () if self._plain else self._groups:
             table, group = tables.of[sequence.id], tables.group
             for index in range(max(first, tables.first(sequence.id)), len(hashes)):
-                self._blocks.register(table[index], key_of(hashes[index], group))
+                register(table[index], key_of(hashes[index], group))
         if self._announcements is not None:
             spec = sequence.request.spec
             self._announcements.registered(hashes, first, sequence.tokens, spec.cache_salt)
