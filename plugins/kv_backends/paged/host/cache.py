@@ -110,8 +110,8 @@ class PagedCache:
     # -------------------------------------------------------------- transitions
 
     def reserve(self, spans: Sequence[Span]) -> bool:
-        # Nearly every sequence comes no further, in nearly every step: a comprehension here, which has `self` in
-        # a cell, would cost all of them a tenth.
+        # Nearly every sequence comes no further, in nearly every step: a comprehension here would put `self`
+        # in a cell, and cost all of them a tenth.
         if self._plain:
             if self._tables.covers(spans) or self._tables.append_block(spans):
                 return True
