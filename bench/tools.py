@@ -93,7 +93,8 @@ def mask_times(at: Position, ids: list[int], vocab_size: int) -> list[float]:
     state = None if at.masks is None else at.masks.start
     for token in ids:
         start = time.thread_time()
-        bitmasks.of(draft_paths(Position(at.matcher, at.masks, state), [()]), clock)
+        paths = draft_paths(Position(at.matcher, at.masks, state), [()])
+        bitmasks.of([path for path in paths if not path.known], clock)
         if at.masks is not None and state is not None:
             state = at.masks.behind(state, [token])
         times.append((time.thread_time() - start) * 1e6)

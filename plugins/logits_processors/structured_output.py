@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from turnout.plugins.logits_processors.structured.bitmasks import DraftPath
     from turnout.plugins.logits_processors.structured.compiler import Grammar
+    from turnout.plugins.logits_processors.structured.masks.free_text import KeptMask
 
 __all__ = ["StructuredOutput"]
 
@@ -76,21 +77,37 @@ class StructuredOutput(LogitsProcessor):
         self._grammar_of[request] = self._grammars.get(_form(request.params))
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        with self._time.step(len(rows)):
+            paths = self._paths(rows)
+            every = [path for found in paths.values() for path in found]
+            masks = self._bitmasks.of([path for path in every if not path.known], self._time)
+        possible = masks.any(dim=1).tolist()
+        mask_of: dict[tuple[TokenSequence, tuple[int, ...]], int | KeptMask] = {
+            (sequence, draft_tokens): mask
+            for sequence, found in paths.items()
+            if not self._failed(sequence.request, found, possible)
+            for path in found
+            for draft_tokens, mask in (path.known or path.masks).items()
+        }
+        self._forbid(logits, masks, [mask_of.get((r.sequence, r.draft_tokens), ALL_ALLOWED) for r in rows])
+
+    def _forbid(self, logits: Tensor, masks: Tensor, wanted: Sequence[int | KeptMask]) -> None:
+        """Forbids tokens in each row by its mask: one of `masks` by its number, or one that is kept."""
         from turnout.kernels.gpu.staging import to_device
         from turnout.plugins.logits_processors.structured.bitmasks import forbid
 
-        with self._time.step(len(rows)):
-            paths = self._paths(rows)
-            masks = self._bitmasks.of([path for found in paths.values() for path in found], self._time)
-        mask_of = {
-            (sequence, draft_tokens): mask
-            for sequence, found in paths.items()
-            if not self._failed(sequence.request, found, masks)
-            for path in found
-            for draft_tokens, mask in path.masks.items()
-        }
-        wanted = [mask_of.get((row.sequence, row.draft_tokens), ALL_ALLOWED) for row in rows]
-        forbid(logits, to_device(masks[wanted], logits.device))
+        computed = [(number, mask) for number, mask in enumerate(wanted) if isinstance(mask, int)]
+        if len(computed) == len(wanted):
+            forbid(logits, to_device(masks[[mask for _, mask in computed]], logits.device))
+            return
+        kept: dict[int, tuple[KeptMask, list[int]]] = {}
+        for number, mask in enumerate(wanted):
+            if not isinstance(mask, int):
+                kept.setdefault(id(mask), (mask, []))[1].append(number)
+        for mask, numbers in kept.values():
+            mask.forbid(logits, numbers)
+        for number, found in computed:
+            forbid(logits[number : number + 1], to_device(masks[found : found + 1], logits.device))
 
     def _paths(self, rows: Sequence[Row]) -> dict[TokenSequence, list[DraftPath]]:
         """The positions of `rows` in the grammar of each sequence; marks requests that violate theirs."""
@@ -111,17 +128,22 @@ class StructuredOutput(LogitsProcessor):
                 paths[0].seconds = self._time.since(begun)
         return found
 
-    def _failed(self, request: Request, paths: Sequence[DraftPath], masks: Tensor) -> bool:
-        """Whether a request cannot go on; if so, it is marked, and the others go on."""
+    def _failed(self, request: Request, paths: Sequence[DraftPath], possible: Sequence[bool]) -> bool:
+        """Whether a request cannot go on; if so, it is marked, and the others go on.
+
+        possible: whether each mask allows a token.
+        """
         from turnout.plugins.logits_processors.structured.compilation import reason_of
         from turnout.plugins.logits_processors.structured.masks.mask_time import TOO_LONG
 
         grammar = self._grammar_of[request]
         for path in paths:
+            if path.known:
+                continue
             if path.matcher.is_error():
                 request.fault = _fault(reason_of(path.matcher.get_error()))
                 self._grammars.forget(grammar)
-            elif not all(masks[mask].any() for mask in path.masks.values()):
+            elif not all(possible[mask] for mask in path.masks.values()):
                 request.fault = _fault("no token of the vocabulary can go on from here")
         if self._time.too_long(request, sum(path.seconds for path in paths)):
             request.fault = _fault(TOO_LONG)

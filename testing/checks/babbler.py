@@ -73,7 +73,9 @@ class Babbler:
                 if (known := kept.find(state)) is None:
                     kept.keep(state, torch.from_numpy(mask[0]))
                 else:
-                    assert np.array_equal(known.numpy(), mask[0]), f"after {self._text(written)!r}: {state}"
+                    assert np.array_equal(known.words.numpy(), mask[0]), (
+                        f"after {self._text(written)!r}: {state}"
+                    )
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
             if not word and self._words and rng.random() < SPELLED:
                 word = rng.choice(self._words).copy()

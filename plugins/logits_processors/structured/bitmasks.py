@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
 from turnout.kernels.threads import kernel_threads
-from turnout.plugins.logits_processors.structured.masks.free_text import FreeState, FreeTextMasks
+from turnout.plugins.logits_processors.structured.masks.free_text import FreeState, FreeTextMasks, KeptMask
 from turnout.plugins.logits_processors.structured.masks.mask_time import MaskTime
 from turnout.plugins.logits_processors.structured.matchers import Position
 
@@ -56,12 +57,19 @@ class DraftPath:
             for draft_tokens in self.positions
         }
 
-    def known(self) -> list[Tensor] | None:
-        """All masks of the path, where they are known."""
+    @cached_property
+    def known(self) -> dict[DraftTokens, KeptMask]:
+        """The masks of all positions; empty where one is not known."""
         if self.free is None:
-            return None
-        found = [self.free.find(state) for state in self.states]
-        return None if None in found else [mask for mask in found if mask is not None]
+            return {}
+        found: dict[DraftTokens, KeptMask] = {}
+        before = len(self.positions[0])
+        for draft_tokens in self.positions:
+            mask = self.free.find(self.states[len(draft_tokens) - before])
+            if mask is None:
+                return {}
+            found[draft_tokens] = mask
+        return found
 
     def keep(self, masks: Tensor) -> None:
         """Keeps those that have been found of all masks of the step."""
@@ -121,12 +129,11 @@ class Bitmasks:
         for path in paths:
             path.first, count = count, count + 1 + len(path.further)
         masks = torch.full((count, self._words), ALL_ALLOWED, dtype=torch.int32)
-        wanted = [path for path in paths if not _fill_known(masks, path)]
         if time.measuring:
-            self._measure(masks, wanted, time)
+            self._measure(masks, paths, time)
         else:
-            self._fill(masks, [path for path in wanted if path.enter()])
-        for path in wanted:
+            self._fill(masks, [path for path in paths if path.enter()])
+        for path in paths:
             path.leave()
         return masks
 
@@ -148,15 +155,6 @@ class Bitmasks:
             self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted[start : start + at_once], *where)
         for path in paths:
             path.keep(masks)
-
-
-def _fill_known(masks: Tensor, path: DraftPath) -> bool:
-    """Sets the masks of a path that are known; returns whether all are."""
-    if (known := path.known()) is None:
-        return False
-    for number, mask in enumerate(known, path.first):
-        masks[number] = mask
-    return True
 
 
 def forbid(logits: Tensor, masks: Tensor) -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from turnout.core.types.structured_outputs import FreeText, Pieces
 
-__all__ = ["FreeState", "FreeTextMasks", "TokenBytes"]
+__all__ = ["FreeState", "FreeTextMasks", "KeptMask", "TokenBytes"]
 
 TokenBytes = Callable[[int], bytes]
 """The bytes of a token; those of special ones are no text, see `special`."""
@@ -26,6 +29,8 @@ MOST_SPACE = 4
 """White space that a grammar allows before a region or an answer, besides what is text."""
 MOST_KEPT = 64
 """Masks that are kept for a grammar: one for each state, about."""
+MOST_FORBIDDEN = 1 / 16
+"""Part of the vocabulary that a mask forbids, if it is kept."""
 
 NOWHERE, BEGIN, BETWEEN, AFTER, CALL, GIVEN, ANSWER = range(-7, 0)
 """Places besides the regions, which have their numbers, and the free values, whose numbers follow: not free
@@ -55,6 +60,26 @@ class FreeState(NamedTuple):
     def is_kept(self) -> bool:
         """Whether the mask depends on this state alone, and it will come again."""
         return self.place not in PASSING and not self.cut
+
+
+@dataclass
+class KeptMask:
+    """A mask that forbids few tokens."""
+
+    words: Tensor
+    """int32 [words], 32 tokens each."""
+    forbidden: Tensor
+    """The ids of tokens that it forbids, int64."""
+
+    def forbid(self, logits: Tensor, rows: Sequence[int]) -> None:
+        """Forbids these tokens in some rows."""
+        if self.forbidden.device != logits.device:
+            self.forbidden = self.forbidden.to(logits.device)
+        ids = self.forbidden[self.forbidden < logits.shape[1]]
+        if len(rows) == len(logits):
+            logits[:, ids] = -torch.inf
+        else:
+            logits[torch.tensor(rows, device=logits.device)[:, None], ids] = -torch.inf
 
 
 class _Region(NamedTuple):
@@ -90,27 +115,30 @@ class FreeTextMasks:
         self._values = [(each.open.encode(), each.free) for each in free.values]
         self._reach = max((len(opening) for opening, _ in self._values), default=0)
         self._close = free.close.encode()
-        self._kept: OrderedDict[FreeState, Tensor] = OrderedDict()
+        self._kept: OrderedDict[FreeState, KeptMask] = OrderedDict()
 
     @property
     def memory(self) -> int:
         """Bytes of the masks."""
-        return sum(mask.nbytes for mask in self._kept.values())
+        return sum(mask.words.nbytes + mask.forbidden.nbytes for mask in self._kept.values())
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, state: FreeState) -> Tensor | None:
-        """The mask of a state, int32 [words], if it is known."""
+    def find(self, state: FreeState) -> KeptMask | None:
+        """The mask of a state, if it is known."""
         found = self._kept.get(state)
         if found is not None:
             self._kept.move_to_end(state)
         return found
 
     def keep(self, state: FreeState, mask: Tensor) -> None:
-        """Keeps the mask of a state, if that is free."""
-        if state.is_kept:
-            self._kept[state] = mask.clone()
+        """Keeps the mask of a state, int32 [words], if the state is free."""
+        if not state.is_kept:
+            return
+        forbidden = np.flatnonzero(np.unpackbits(~mask.numpy().view(np.uint8), bitorder="little"))
+        if len(forbidden) <= 32 + MOST_FORBIDDEN * 32 * len(mask):
+            self._kept[state] = KeptMask(mask.clone(), torch.from_numpy(forbidden))
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
 

@@ -90,6 +90,6 @@ def test_it_ends_when_its_client_leaves(
     preparing = Preparing(grammars, FORM, BEGUN)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(preparing)
-        eventually(lambda: refused)
+        eventually(lambda: refused, 60)
         preparing.cancel()
         assert isinstance(waiting.exception(10), ClaimEnded)
