@@ -12,6 +12,7 @@ from turnout.core.types.output_format import OutputFormat, Region
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.text.output.earlier_calls import with_calls_read
 from turnout.text.output.grammar.call_grammar import Wanted, call_form
+from turnout.text.output.grammar.known_forms import KnownForms
 from turnout.text.output.markers import markers
 from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.output.schemas import answer_expression
@@ -66,6 +67,10 @@ class ModelFormat:
         ends = set(self.eos_token_ids)
         return frozenset(text for text, id in self.tokenizer.markers.items() if id in ends)
 
+    @cached_property
+    def _forms(self) -> KnownForms:
+        return KnownForms()
+
     def conversation(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Sequence[Mapping[str, Any]], dict[str, Any]]:
@@ -109,6 +114,8 @@ class ModelFormat:
                 "regular expression or choices, or turn these off",
                 "structured_outputs",
             )
-        return call_form(
-            self.used, replace(wanted, answer=answer), self.tokenizer.markers, ends=self._ends, within=begun
-        )
+        whole = replace(wanted, answer=answer)
+        return self._forms.get(whole, begun, lambda: self._made(whole, begun))
+
+    def _made(self, wanted: Wanted, begun: Region | None) -> StructuredOutputs:
+        return call_form(self.used, wanted, self.tokenizer.markers, ends=self._ends, within=begun)
