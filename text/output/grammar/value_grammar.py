@@ -88,7 +88,8 @@ class ValueGrammar:
     def _of_type(self, type: str, branch: Mapping[str, Any]) -> Iterator[str]:
         match type:
             case "null":
-                yield literal(self.notation.null)
+                # Templates for which nothing is no case of its own print it as Python does.
+                yield from map(literal, dict.fromkeys([self.notation.null, "None"]))
             case "boolean":
                 yield f"({literal(self.notation.true)} | {literal(self.notation.false)})"
             case "string":

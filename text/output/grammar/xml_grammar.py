@@ -72,11 +72,27 @@ class XmlGrammar:
         if "string" not in types or not types <= {"string", "null"}:
             part = constraint(self._alone(schema), strict=self.tool.strict)
             yield f"{self.rules.named(f'%json {literal(part)}')} space {literal(end.strip())}"
+            if self.body.lines and "string" not in types:
+                yield from self._as_python_prints(schema, end)
             return
         if "null" in types:
             yield literal("null" + end)
+            yield literal("None" + end)
         for branch in self.tool.schemas.branches(schema):
             yield from self._strings(branch, end, nothing="null" in types)
+
+    def _as_python_prints(self, schema: Any, end: str) -> Iterator[str]:
+        """Qwen3-Coder's template prints what is neither text nor a list nor an object."""
+        for branch in self.tool.schemas.branches(schema):
+            values = given_values(branch)
+            if values is None:
+                types = self.tool.schemas.types(branch)
+                values = [True, False] * ("boolean" in types) + [None] * ("null" in types)
+            yield from (
+                literal(f"{value}{end}")
+                for value in values
+                if value is None or value is True or value is False
+            )
 
     def _strings(self, branch: Mapping[str, Any], end: str, *, nothing: bool) -> Iterator[str]:
         """The ways to write a string. nothing: the value may be null, so that no string may look like it."""

@@ -13,12 +13,16 @@ from family_templates import FAMILIES, Family
 from turnout.core.registry.registry import Registry
 from turnout.core.types.output_format import OutputFormat
 from turnout.runner.output_format import find_format
+from turnout.testing.checks.babbler import Babbler
 from turnout.text.chat_template import ChatTemplate
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin, merged
+from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
 from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.output.tools import Tool
 
 FEW, MANY = 25, 1000
+ENDS = ("<|call|>", "<|return|>")
+"""Of harmony, whose answers end with them."""
 WORDS = [
     *(
         "the",
@@ -151,6 +155,25 @@ def format(family: Family, registry: Registry, tmp_path: Path) -> OutputFormat:
 def test_messages_are_read_as_they_were_written(family: Family, format: OutputFormat) -> None:
     for seed in range(FEW):
         check(family, format, seed)
+
+
+def check_allowed(family: Family, format: OutputFormat, seeds: range) -> None:
+    """What the template writes of calls is an output of the grammar, so that models may write it."""
+    babbler = Babbler(())
+    for seed in seeds:
+        sent, tools = message(family, random.Random(f"{family.format} {seed}"))
+        output = written(family, sent)
+        grammar = call_grammar(format, Wanted(tools), {}, ends=ENDS)
+        assert babbler.may_write(grammar, output), output
+
+
+def test_messages_are_what_the_grammar_allows(family: Family, format: OutputFormat) -> None:
+    check_allowed(family, format, range(2))
+
+
+@pytest.mark.slow
+def test_many_messages_are_what_the_grammar_allows(family: Family, format: OutputFormat) -> None:
+    check_allowed(family, format, range(2, 200))
 
 
 @pytest.mark.slow
