@@ -45,6 +45,7 @@ class KnownForms:
 
 def _key(wanted: Wanted, within: Region | None) -> bytes:
     tools = [(tool.name, dict(tool.parameters), tool.strict) for tool in wanted.tools]
-    rest = wanted.choice, wanted.parallel, wanted.answer, within and (within.open, within.close)
+    region = () if within is None else (within.open, within.close)
+    rest = wanted.choice, wanted.parallel, wanted.answer, region
     # In this version, equal values have equal bytes.
     return blake2b(marshal.dumps((tools, rest), 2)).digest()
