@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
@@ -12,6 +12,7 @@ tokens, logprobs = st.integers(0, 2**31 - 1), st.floats(allow_nan=False)
 entries = st.builds(TokenLogprobs, tokens, logprobs, st.lists(st.tuples(tokens, logprobs), max_size=4))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(entries, max_size=5), max_size=4))
 def test_all_come_back(parts: list[list[TokenLogprobs]]) -> None:
     packed, everything = PackedLogprobs(), [entry for part in parts for entry in part]
