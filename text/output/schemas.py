@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from turnout.core.errors import RequestError
 from turnout.core.types.structured_outputs import StructuredOutputs
 
 __all__ = ["WHITE_SPACE", "answer_expression", "constraint", "without_descriptions"]
@@ -46,7 +47,7 @@ def constraint(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
 def answer_expression(form: StructuredOutputs) -> str | None:
     """A form as an expression within a larger grammar; None for a grammar, which is no part of another."""
     if form.json is not None or form.json_object:
-        schema = json.loads(form.json) if isinstance(form.json, str) else form.json or {"type": "object"}
+        schema = _read(form.json) if isinstance(form.json, str) else form.json or {"type": "object"}
         return "%json " + json.dumps(constraint(schema, strict=True), ensure_ascii=False)
     if form.choice is not None:
         return "(" + " | ".join(json.dumps(text, ensure_ascii=False) for text in form.choice) + ")"
@@ -83,3 +84,11 @@ def without_descriptions(schema: Any) -> Any:
         else:
             kept[key] = value
     return kept
+
+
+def _read(schema: str) -> Any:
+    """A schema that came as text. Raises RequestError."""
+    try:
+        return json.loads(schema)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the JSON schema is not valid JSON: {error}", "structured_outputs") from None
