@@ -89,6 +89,9 @@ def without_descriptions(schema: Any) -> Any:
 def _read(schema: str) -> Any:
     """A schema that came as text. Raises RequestError."""
     try:
-        return json.loads(schema)
+        found = json.loads(schema)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the JSON schema is not valid JSON: {error}", "structured_outputs") from None
+    if not isinstance(found, dict):
+        raise RequestError("the JSON schema should be an object", "structured_outputs")
+    return found
