@@ -89,3 +89,12 @@ def test_a_part_of_a_response_whose_type_is_no_text(tiny: TinyServer) -> None:
     refused = tiny.post("/v1/responses", {"input": [said], "max_output_tokens": 2})
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "input"
+
+
+@pytest.mark.parametrize("schema", ["", "5", "[" * 5000])
+def test_a_schema_that_is_no_json_is_refused_beside_tools_too(tiny: TinyServer, schema: str) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    asked = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "guided_json": schema}
+    response = tiny.post("/v1/chat/completions", {**asked, "tools": tools})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "guided_json"

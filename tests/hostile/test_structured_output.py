@@ -239,12 +239,3 @@ def test_a_form_that_failed_is_compiled_anew(tiny: TinyServer) -> None:
     form = {"guided_grammar": 'start: x{100000}\nx: "a"'}
     for _ in range(2):
         assert "Too many items" in refusal(ask(tiny, **form), form)
-
-
-@pytest.mark.parametrize("schema", ["", "5", "[" * 5000])
-def test_a_schema_that_is_no_json_is_refused_beside_tools_too(tiny: TinyServer, schema: str) -> None:
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    asked = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "guided_json": schema}
-    response = tiny.post("/v1/chat/completions", {**asked, "tools": tools})
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == "guided_json"
