@@ -166,14 +166,21 @@ class _Calls:
         elif isinstance(event, ToolArguments):
             self._arguments += event.text
         elif isinstance(event, ToolEnd):
-            arguments = msgspec.Raw((self._arguments or "{}").encode())
-            return [ToolCalled(call_id(), CalledTool(event.index, self._name, arguments))]
+            return [ToolCalled(call_id(), CalledTool(event.index, self._name, _one_line(self._arguments)))]
         return []
 
 
 def now() -> str:
     """The time, as Ollama writes it."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _one_line(arguments: str) -> msgspec.Raw:
+    """The arguments of a call without white space, as an answer is a line; none where they are no JSON."""
+    try:
+        return msgspec.Raw(msgspec.json.format(arguments.encode(), indent=-1))
+    except msgspec.DecodeError:
+        return msgspec.Raw(b"{}")
 
 
 def _line(content: msgspec.Struct) -> bytes:
