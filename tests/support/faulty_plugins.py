@@ -31,6 +31,7 @@ from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.plugins.proposers.ngram import NGram
+from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.request_streams import RequestStreams
 from turnout.testing.toy.engine import toy_engine
 from turnout.testing.toy.resources import ToyResources
@@ -252,7 +253,7 @@ def serve(make: Callable[[], Engine], specs: Iterable[RequestSpec], engines: int
     """Serve the requests to their end; an engine that dies is replaced, and streams resume."""
     outcome, streams = Outcome(), RequestStreams()
     for spec in specs:
-        streams.add(spec)
+        streams.add(RequestStream(spec))
     for _ in range(engines):
         try:
             _live(make(), streams, outcome)
