@@ -48,6 +48,7 @@ def test_what_is_replayed_whole(
     assert captures.replayed > 2 * captures.whole > 0
 
 
+@pytest.mark.slow
 def test_what_is_replayed_in_pieces(
     random_model: Path, card: Tensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

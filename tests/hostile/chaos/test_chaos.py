@@ -78,7 +78,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def test_nothing_is_lost_or_changed(scene: Scene) -> None:
-    asyncio.run(chaos(scene, 15, FEW, random.Random(3), fuzzers=0))
+    asyncio.run(chaos(scene, 8, FEW, random.Random(3), fuzzers=0))
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ async def chaos(
         print(dict(load.ends), dict(fuzzed.counts), before, Held.by(server.process))
         wrong = load.wrong + fuzzed.wrong
         assert not wrong, "\n".join(wrong[:10])
-        assert load.ends["right"] >= ANSWERS
+        assert load.ends["right"] >= max(ANSWERS, seconds / 5)
         for number, request in enumerate(REQUESTS):
             assert await answer_to(client, request) == load.answers[number]
         await settled(server, client)
