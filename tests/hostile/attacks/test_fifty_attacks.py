@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 from tiny_server import TinyServer
 
 from turnout.core import limits
@@ -202,7 +203,12 @@ def test_there_are_fifty() -> None:
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 50
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def marked(attack: Attack) -> ParameterSet:
+    """One that may take the server long is a slow test."""
+    return pytest.param(attack, id=attack.name, marks=[pytest.mark.slow] if attack.seconds > 10 else [])
+
+
+@pytest.mark.parametrize("attack", [marked(each) for each in ATTACKS])
 def test_it_is_answered_soon_and_others_are_served(tiny: TinyServer, attack: Attack) -> None:
     """The fixture asks for another client's tokens afterwards; here they are asked for meanwhile."""
     answers: list[str] = []
