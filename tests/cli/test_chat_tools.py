@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def nap(seconds: float) -> str:
     Args:
         seconds: How long.
     """
+    print("asleep", flush=True)
     time.sleep(seconds)
     return "rested"
 
@@ -208,7 +210,7 @@ def test_ctrl_c_stops_a_call_and_the_conversation_goes_on(fake_server: FakeServe
         tty.type("sleep\n")
         seen = tty.wait_for("run it?")
         tty.type("y\n")
-        seen = tty.wait_for("y", seen)
+        seen = tty.wait_for("asleep", seen)
         tty.type("\x03")
         seen = tty.wait_for("(stopped)", seen)
         seen = tty.wait_for(">>> ", seen)
@@ -217,6 +219,7 @@ def test_ctrl_c_stops_a_call_and_the_conversation_goes_on(fake_server: FakeServe
         seen = tty.wait_for(">>> ", seen)
         tty.type("add\n")
         seen = tty.wait_for("run it?", seen)
+        time.sleep(0.5)  # readline holds a signal back that comes while it begins to read
         tty.type("\x03")
         seen = tty.wait_for("(stopped)", seen)
         tty.wait_for(">>> ", seen)
