@@ -103,10 +103,8 @@ def test_a_prefix_that_is_read_once_changes_no_token(
     assert captures.cuts == 1 and captures.pieces >= 4 * 3  # of two layers
 
 
-SCHEMES = ["int8wo", *(pytest.param(each, marks=pytest.mark.slow) for each in ("int8", "fp8wo", "int4wo"))]
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["int8", "int8wo", "fp8wo", "int4wo"])
 def test_quantized_layers_that_read_the_same_input_are_one(
     scheme: str, random_model: Path, card: Tensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,7 @@ def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tenso
         (("greedy",), 1),
         (("sampled",), 1),
         pytest.param(("scored",), 1, marks=pytest.mark.slow),
-        (("greedy", "sampled"), 1),
+        pytest.param(("greedy", "sampled"), 1, marks=pytest.mark.slow),
         pytest.param(("sampled", "adjusted"), 3, marks=pytest.mark.slow),
     ],
     ids=["greedy", "sampled", "scored", "mixed", "adjusted"],
