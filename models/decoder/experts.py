@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,10 @@ from torch import Tensor, nn
 from turnout.models.decoder.layers import GatedMLP, Linear
 from turnout.models.decoder.routers import Router
 
-__all__ = ["Experts", "GatedSparseMLP", "SharedSparseMLP", "SparseMLP"]
+__all__ = ["Experts", "GatedSparseMLP", "JointExperts", "SharedSparseMLP", "SparseMLP", "exchange_experts"]
+
+Together = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Computes what `Experts.forward` does."""
 
 
 class Experts(nn.ModuleList):
@@ -34,6 +38,33 @@ class Experts(nn.ModuleList):
         out[order] = sorted_out
         weighted = out.view(tokens, top, -1) * weights[..., None].to(x.dtype)
         return weighted.sum(1)
+
+
+class JointExperts(Experts):
+    """Computes all experts at once, or one by one where the kernels cannot compute a quantizer's layers."""
+
+    def __init__(self, like: Experts) -> None:
+        super().__init__(like)
+        self._together: Together | None = None
+        self._looked = False
+
+    @abstractmethod
+    def joined(self) -> Together | None:
+        """Returns all experts as one; None: the kernels cannot compute all of them."""
+
+    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        if not self._looked:  # in the first step weights are where they stay
+            self._together, self._looked = self.joined(), True
+        if self._together is None:
+            return super().forward(x, chosen, weights)
+        return self._together(x, chosen, weights)
+
+
+def exchange_experts(module: nn.Module, exchanged: Callable[[Experts], JointExperts]) -> None:
+    """Exchanges the experts of `module`, wherever they are."""
+    for name, layer in list(module.named_modules()):
+        if type(layer) is Experts:
+            module.set_submodule(name, exchanged(layer))
 
 
 class SparseMLP(nn.Module):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from turnout.kernels import CpuKernels
 from turnout.kernels.experts import Bounds, ExpertWeights, NativeExperts
-from turnout.models.decoder.experts import Experts
+from turnout.models.decoder.experts import Experts, JointExperts, exchange_experts
 from turnout.models.decoder.fused import FusedMLP
 from turnout.models.decoder.gates import BoundedGate, silu_gate
 from turnout.models.decoder.packed import layer_capabilities
@@ -16,32 +16,17 @@ __all__ = ["FusedExperts", "fuse_experts"]
 
 def fuse_experts(module: nn.Module, kernels: CpuKernels) -> None:
     """Exchanges the experts of `module`, wherever they are."""
-    for name, layer in list(module.named_modules()):
-        if type(layer) is Experts:
-            module.set_submodule(name, FusedExperts(layer, kernels))
+    exchange_experts(module, lambda experts: FusedExperts(experts, kernels))
 
 
-class FusedExperts(Experts):
-    """Computes what `Experts` does.
-
-    It computes expert by expert, as that does, where a quantizer made layers that the kernels cannot compute.
-    """
+class FusedExperts(JointExperts):
+    """All experts of a layer in one call."""
 
     def __init__(self, like: Experts, kernels: CpuKernels) -> None:
         super().__init__(like)
         self._kernels = kernels
-        self._native: NativeExperts | None = None
-        self._looked = False
 
-    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        if not self._looked:  # in the first step weights are where they stay
-            self._native, self._looked = self._joined(), True
-        if self._native is None:
-            return super().forward(x, chosen, weights)
-        return self._native(x, chosen, weights)
-
-    def _joined(self) -> NativeExperts | None:
-        """Returns all experts as one; None: the kernels cannot compute all of them."""
+    def joined(self) -> NativeExperts | None:
         experts = [expert for expert in self if isinstance(expert, FusedMLP)]
         weights = [each for each in map(_weights, experts) if each is not None]
         gates = {expert.gated for expert in experts}

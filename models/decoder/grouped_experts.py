@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels.gpu.weights import DeviceWeights
-from turnout.models.decoder.experts import Experts
+from turnout.models.decoder.experts import Experts, JointExperts, exchange_experts
 from turnout.models.decoder.fused import FusedMLP
 from turnout.models.decoder.gates import Gate, silu_gate
 from turnout.models.decoder.packed import layer_capabilities, packs
@@ -21,29 +21,18 @@ __all__ = ["GroupedExperts", "group_experts"]
 
 def group_experts(module: nn.Module, kernels: FusedKernels) -> None:
     """Exchanges the experts of `module`, wherever they are."""
-    for name, layer in list(module.named_modules()):
-        if type(layer) is Experts:
-            module.set_submodule(name, GroupedExperts(layer, kernels))
+    exchange_experts(module, lambda experts: GroupedExperts(experts, kernels))
 
 
-class GroupedExperts(Experts):
-    """Computes what `Experts` does.
-
-    It computes expert by expert, as that does, where a quantizer made layers that the kernels cannot compute.
-    """
+class GroupedExperts(JointExperts):
+    """All experts of a layer in one kernel for each of their two layers."""
 
     def __init__(self, like: Experts, kernels: FusedKernels) -> None:
         super().__init__(like)
         self._kernels = kernels
-        self._grouped: _Grouped | None = None
-        self._looked = False
 
-    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        if not self._looked:  # in the first step weights are where they stay
-            self._grouped, self._looked = _Grouped.of(self, self._kernels), True
-        if self._grouped is None:
-            return super().forward(x, chosen, weights)
-        return self._grouped(x, chosen, weights)
+    def joined(self) -> _Grouped | None:
+        return _Grouped.of(self, self._kernels)
 
 
 class _Grouped:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.types.model_spec import ModelSpec
@@ -14,7 +14,9 @@ from turnout.models.families.windows import FULL, SLIDING, layer_kinds, with_win
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Qwen2", "Qwen2Moe", "with_qwen_experts", "with_qwen_windows"]
+    from turnout.models.decoder.routers import Router
+
+__all__ = ["Qwen2", "Qwen2Moe", "qwen_mlp", "with_qwen_experts", "with_qwen_windows"]
 
 
 class Qwen2(DecoderFamily):
@@ -45,18 +47,16 @@ class Qwen2Moe(DecoderFamily):
         from turnout.models.decoder.decoder import Decoder, DecoderLayer
         from turnout.models.decoder.experts import GatedSparseMLP
         from turnout.models.decoder.layers import Attention, GatedMLP
-        from turnout.models.decoder.routers import SoftmaxRouter
 
         assert isinstance(spec, MoeSpec)
 
-        def mlp(layer: int) -> nn.Module:
-            if not spec.sparse[layer]:
-                return GatedMLP(spec)
-            router = SoftmaxRouter(spec.hidden_size, spec.experts, spec.top, normalized=spec.normalized)
+        def sparse(router: Router) -> nn.Module:
             shared = GatedMLP(spec, spec.shared_size)
             return GatedSparseMLP(router, spec.make_experts(), shared, spec.hidden_size)
 
-        return Decoder(spec, lambda layer: DecoderLayer(spec, Attention(spec, layer), mlp(layer)))
+        return Decoder(
+            spec, lambda layer: DecoderLayer(spec, Attention(spec, layer), qwen_mlp(spec, layer, sparse))
+        )
 
     def parameter_count(self, spec: ModelSpec) -> int:
         assert isinstance(spec, MoeSpec)
@@ -87,3 +87,13 @@ def with_qwen_experts(spec: ModelSpec, reader: ConfigReader, shared_size: int) -
         sparse=sparse_layers(reader, spec.layers),
         shared_size=shared_size,
     )
+
+
+def qwen_mlp(spec: MoeSpec, layer: int, sparse: Callable[[Router], nn.Module]) -> nn.Module:
+    """Returns the MLP of a layer: a plain one, or what `sparse` makes of its router."""
+    from turnout.models.decoder.layers import GatedMLP
+    from turnout.models.decoder.routers import SoftmaxRouter
+
+    if not spec.sparse[layer]:
+        return GatedMLP(spec)
+    return sparse(SoftmaxRouter(spec.hidden_size, spec.experts, spec.top, normalized=spec.normalized))

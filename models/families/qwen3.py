@@ -9,10 +9,12 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.models.config_reader import ConfigReader
 from turnout.models.families.base import Biases, DecoderFamily, read_spec
 from turnout.models.families.moe import MoeSpec
-from turnout.models.families.qwen2 import with_qwen_experts, with_qwen_windows
+from turnout.models.families.qwen2 import qwen_mlp, with_qwen_experts, with_qwen_windows
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from turnout.models.decoder.routers import Router
 
 __all__ = ["Qwen3", "Qwen3Moe"]
 
@@ -52,19 +54,17 @@ class Qwen3Moe(DecoderFamily):
     def build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.decoder.decoder import Decoder, DecoderLayer
         from turnout.models.decoder.experts import SparseMLP
-        from turnout.models.decoder.layers import GatedMLP
         from turnout.models.decoder.normed_attention import HeadNormedAttention
-        from turnout.models.decoder.routers import SoftmaxRouter
 
         assert isinstance(spec, MoeSpec)
 
-        def mlp(layer: int) -> nn.Module:
-            if not spec.sparse[layer]:
-                return GatedMLP(spec)
-            router = SoftmaxRouter(spec.hidden_size, spec.experts, spec.top, normalized=spec.normalized)
+        def sparse(router: Router) -> nn.Module:
             return SparseMLP(router, spec.make_experts())
 
-        return Decoder(spec, lambda layer: DecoderLayer(spec, HeadNormedAttention(spec, layer), mlp(layer)))
+        return Decoder(
+            spec,
+            lambda layer: DecoderLayer(spec, HeadNormedAttention(spec, layer), qwen_mlp(spec, layer, sparse)),
+        )
 
     def parameter_count(self, spec: ModelSpec) -> int:
         assert isinstance(spec, MoeSpec)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, Routable, Router
+from turnout.plugins.routers.turns import Turns
 
 __all__ = ["LeastLoaded"]
 
@@ -32,15 +33,12 @@ class LeastLoaded(Router):
         if by not in get_args(By):
             raise ConfigError(f"by must be one of {', '.join(get_args(By))}, not {by!r}")
         self._load: Callable[[Replica], int] = attrgetter(by)
-        self._count = 0
-        self._chosen: dict[str, int] = {}
-        """The number of the request for which each replica was chosen last, by name."""
+        self._turns = Turns()
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
         index = min(range(len(replicas)), key=lambda number: self._rank(replicas[number]))
-        self._count += 1
-        self._chosen[replicas[index].name] = self._count
+        self._turns.note(replicas[index])
         return index
 
     def _rank(self, replica: Replica) -> tuple[int, int]:
-        return self._load(replica), self._chosen.get(replica.name, 0)
+        return self._load(replica), self._turns.last(replica)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, Routable, Router
+from turnout.plugins.routers.turns import Turns
 
 __all__ = ["Score"]
 
@@ -44,9 +45,7 @@ class Score(Router):
         self._weight = weight
         self._expected: OrderedDict[int, str] = OrderedDict()
         """Where prompts of a beginning were sent last."""
-        self._count = 0
-        self._chosen: dict[str, int] = {}
-        """The number of the request for which each replica was chosen last, by name."""
+        self._turns = Turns()
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
         begin = hash((request.cache_salt, tuple(request.prompt[:BEGIN])))
@@ -57,22 +56,17 @@ class Score(Router):
         loads = [replica.requests for replica in replicas]
         least = min(loads)
         cost = self._weight / (1 + sum(loads) / len(loads))
-        idlest = self._longest_ago(replicas, [number for number, load in enumerate(loads) if load == least])
+        idle = (number for number, load in enumerate(loads) if load == least)
+        idlest = min(idle, key=lambda number: self._turns.last(replicas[number]))
         best, index = found.get(replicas[idlest].name, 0) / length, idlest
         for number, replica in enumerate(replicas):
             if replica.name in found:
                 score = found[replica.name] / length - cost * (loads[number] - least)
                 if score > best:
                     best, index = score, number
-        name = replicas[index].name
-        self._count += 1
-        self._chosen[name] = self._count
-        self._remember(begin, name)
+        self._turns.note(replicas[index])
+        self._remember(begin, replicas[index].name)
         return index
-
-    def _longest_ago(self, replicas: Sequence[Replica], numbers: Sequence[int]) -> int:
-        """Of some replicas, the one that was chosen longest ago."""
-        return min(numbers, key=lambda number: self._chosen.get(replicas[number].name, 0))
 
     def _remember(self, begin: int, name: str) -> None:
         self._expected[begin] = name

@@ -13,7 +13,7 @@ from torch import Tensor
 from turnout.core.interfaces.kv import KVBackend
 from turnout.core.types.layer_attention import ATTENTION_FEATURES
 from turnout.core.types.plan import Chunk
-from turnout.kernels import CpuKernels, choose_kernels, cpu_kernels
+from turnout.kernels import CpuKernels
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.testing.checks.attention_traffic import (
@@ -38,15 +38,6 @@ def test_attention_is_the_textbook(backend: KVBackend, rules: Rules) -> None:
         traffic = Traffic(backend, rules)
         random_traffic(traffic, random.Random(seed))
         assert traffic.checked > 200
-
-
-@pytest.fixture(scope="module")
-def kernels() -> CpuKernels:
-    chosen = choose_kernels("auto", torch.device("cpu"), torch.float32)
-    found = cpu_kernels(chosen.kernels)
-    if found is None:
-        pytest.skip(chosen.note)
-    return found
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.06)])

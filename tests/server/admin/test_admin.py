@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
+from asking import COMPLETIONS, events
 from running_server import RunningServer, Start, eventually, running
-from streaming import COMPLETIONS, events
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.server.app import create_app

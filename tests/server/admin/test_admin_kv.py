@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from asking import CHAT, COMPLETIONS
 from echo_engine import BYTES_PER_TOKEN, CONTEXT, POOL, VOCABULARY
 from running_server import RunningServer, Start, eventually
-from streaming import CHAT, COMPLETIONS
 
 KV = "/admin/kv"
 PREFIXES = "/admin/prefixes"

@@ -7,8 +7,8 @@ from typing import Any
 
 import openai
 import pytest
+from asking import CHAT, COMPLETIONS, events
 from running_server import RunningServer, running
-from streaming import CHAT, COMPLETIONS, events
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.llm import LLM, CompletionOutput

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
+from asking import CHAT, COMPLETIONS, events, strict_client, text
 from running_server import RunningServer
-from streaming import CHAT, COMPLETIONS, events, text
 
 from turnout.text.tokenizer import Tokenizer
 
@@ -134,9 +133,7 @@ def test_usage_stats_without_usage_are_refused(server: RunningServer) -> None:
 
 def test_the_official_client_reads_them(server: RunningServer, tokenizer: Tokenizer) -> None:
     """In its strictest mode: what is added breaks none of its types."""
-    client = openai.OpenAI(
-        base_url=f"{server.url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
-    )
+    client = strict_client(server.url)
     extra = {"return_token_ids": True, "return_tokens_as_token_ids": True}
     chunks = list(
         client.chat.completions.create(

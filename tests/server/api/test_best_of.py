@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import openai
 import pytest
+from asking import CHAT, COMPLETIONS
 from running_server import RunningServer, eventually
-from streaming import CHAT, COMPLETIONS
 
 HI = [{"role": "user", "content": "abc"}]
 

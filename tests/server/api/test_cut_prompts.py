@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from asking import CHAT, COMPLETIONS
 from running_server import RunningServer
-from streaming import CHAT, COMPLETIONS
 
 from turnout.text.tokenizer import Tokenizer
 

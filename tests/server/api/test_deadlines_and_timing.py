@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from asking import CHAT, COMPLETIONS, events, text
 from running_server import RunningServer, Start, eventually, running
-from streaming import CHAT, COMPLETIONS, events, text
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.types.messages import Abort

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import openai
 import pytest
+from asking import CHAT, COMPLETIONS
 from running_server import RunningServer, running
-from streaming import CHAT, COMPLETIONS
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 

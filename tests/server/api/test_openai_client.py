@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import openai
 import pytest
+from asking import strict_client
 from running_server import RunningServer
 
 
 @pytest.fixture
 def client(server: RunningServer) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=f"{server.url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
-    )
+    return strict_client(server.url)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from asking import CHAT, COMPLETIONS, events
 from running_server import RunningServer, Start, eventually
-from streaming import CHAT, COMPLETIONS, events
 
 from turnout.text.tokenizer import Tokenizer
 

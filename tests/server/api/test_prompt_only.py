@@ -6,8 +6,8 @@ from typing import Any
 
 import openai
 import pytest
+from asking import COMPLETIONS, events, text
 from running_server import RunningServer, eventually
-from streaming import COMPLETIONS, events, text
 
 SCORED: dict[str, Any] = {"prompt": "abc", "max_tokens": 0, "echo": True, "logprobs": 1}
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from asking import CHAT, COMPLETIONS, events, text
 from running_server import RunningServer, Start, eventually
-from streaming import CHAT, COMPLETIONS, events, text
 
 
 def test_the_order_of_a_chat(server: RunningServer) -> None:

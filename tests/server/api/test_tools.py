@@ -8,6 +8,7 @@ from typing import Any
 
 import openai
 import pytest
+from asking import strict_client
 from tiny_server import TinyServer, serving
 
 SCHEMA = {
@@ -32,9 +33,7 @@ def server() -> Iterator[TinyServer]:
 
 @pytest.fixture
 def client(server: TinyServer) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=f"{server.url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
-    )
+    return strict_client(server.url)
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> Any:

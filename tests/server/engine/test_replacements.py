@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from asking import COMPLETIONS
 from echo_engine import STARTS
 from running_server import RunningServer, Start, eventually
-from streaming import COMPLETIONS
 
 from turnout.core import limits
 from turnout.server.engine.death import OomKills

@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
+from asking import COMPLETIONS
 from prometheus_client.parser import text_string_to_metric_families
 from running_server import Other, RunningServer, Start, eventually, running
 from starlette.requests import Request
-from streaming import COMPLETIONS
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.interfaces.trial import SESSION_HEADER

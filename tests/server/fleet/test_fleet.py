@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from asking import COMPLETIONS, events
 from running_server import RunningServer, Start, eventually
-from streaming import COMPLETIONS, events
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError

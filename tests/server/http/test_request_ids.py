@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from asking import COMPLETIONS
 from running_server import RunningServer
-from streaming import COMPLETIONS
 
 from turnout.server.http.request_log import LOG_FORMAT, mark_record
 

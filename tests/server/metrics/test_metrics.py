@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
+from asking import COMPLETIONS, events
 from echo_engine import BYTES_PER_TOKEN, POOL
 from prometheus_client.parser import text_string_to_metric_families
 from running_server import RunningServer, Start, eventually
-from streaming import COMPLETIONS, events
 
 from turnout.core.types.messages import KVSnapshot, Stats
 from turnout.server.metrics.engine_metrics import Scrape

@@ -11,7 +11,7 @@ from steps import compute, fork, release, sequence, spans, swap_out
 
 from turnout.core.interfaces.kv import PoolSize, Span
 from turnout.core.types.layer_attention import LayerAttention
-from turnout.kernels import CpuKernels, choose_kernels, cpu_kernels
+from turnout.kernels import CpuKernels
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
@@ -284,15 +284,6 @@ def test_scored_prompts_begin_where_windows_allow() -> None:
 
 
 # ------------------------------------------------------------------ what is not read
-
-
-@pytest.fixture(scope="module")
-def kernels() -> CpuKernels:
-    chosen = choose_kernels("auto", torch.device("cpu"), torch.float32)
-    found = cpu_kernels(chosen.kernels)
-    if found is None:
-        pytest.skip(chosen.note)
-    return found
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from asking import strict_client
 from running_server import Start
 from tiny_server import TinyServer, serving
 
@@ -29,15 +30,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
         yield server
 
 
-def client_of(server: TinyServer, key: str) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=f"{server.url}/v1", api_key=key, max_retries=0, _strict_response_validation=True
-    )
-
-
 @pytest.fixture
 def client(server: TinyServer) -> Iterator[openai.OpenAI]:
-    with client_of(server, KEYS[0]) as client:
+    with strict_client(server.url, KEYS[0]) as client:
         yield client
 
 
@@ -153,7 +148,7 @@ def test_files_and_batches_are_listed(client: openai.OpenAI) -> None:
 
 def test_a_key_sees_only_its_own(client: openai.OpenAI, server: TinyServer) -> None:
     batch = ended(client, begun(client, [line("a")]).id)
-    with client_of(server, KEYS[1]) as other:
+    with strict_client(server.url, KEYS[1]) as other:
         for call, id in (
             (other.files.retrieve, batch.input_file_id),
             (other.files.content, batch.output_file_id),

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from asking import strict_client
 from tiny_server import TinyServer, serving
 
 MODEL = "turnout-tiny"
@@ -36,9 +37,7 @@ def server() -> Iterator[TinyServer]:
 
 @pytest.fixture
 def client(server: TinyServer) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=f"{server.url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
-    ) as client:
+    with strict_client(server.url) as client:
         yield client
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from asking import strict_client
 from running_server import Start
 from tiny_server import TinyServer, serving
 
@@ -26,15 +27,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
         yield server
 
 
-def client_of(server: TinyServer, key: str) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=f"{server.url}/v1", api_key=key, max_retries=0, _strict_response_validation=True
-    )
-
-
 @pytest.fixture
 def client(server: TinyServer) -> Iterator[openai.OpenAI]:
-    with client_of(server, KEYS[0]) as client:
+    with strict_client(server.url, KEYS[0]) as client:
         yield client
 
 
@@ -98,7 +93,7 @@ def test_a_deleted_response_is_gone(client: openai.OpenAI) -> None:
 
 def test_a_key_sees_only_its_own_responses(client: openai.OpenAI, server: TinyServer) -> None:
     response = ask(client)
-    with client_of(server, KEYS[1]) as other:
+    with strict_client(server.url, KEYS[1]) as other:
         for call in (other.responses.retrieve, other.responses.delete, other.responses.cancel):
             with pytest.raises(openai.NotFoundError):
                 call(response.id)
@@ -207,11 +202,11 @@ def test_without_a_store_its_fields_are_refused_by_name(start: Start) -> None:
 @pytest.mark.slow
 def test_responses_outlive_the_server(tmp_path: Path) -> None:
     flags = ("--response-store", str(tmp_path / "responses.db"))
-    with serving(*flags) as server, client_of(server, "none") as client:
+    with serving(*flags) as server, strict_client(server.url) as client:
         done, begun = ask(client), ask(client, background=True, max_output_tokens=2000)
         server.popen.kill()
         server.popen.wait()
-    with serving(*flags) as server, client_of(server, "none") as client:
+    with serving(*flags) as server, strict_client(server.url) as client:
         assert client.responses.retrieve(done.id) == done
         lost = client.responses.retrieve(begun.id)
         assert lost.status == "failed" and "the server ended" in lost.error.message

@@ -1,10 +1,11 @@
-"""Asking a running server for a stream, and what its events hold."""
+"""Asking a running server: by OpenAI's client in its strictest mode, and for the events of a stream."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import openai
 from running_server import RunningServer
 
 COMPLETIONS = "/v1/completions"
@@ -23,3 +24,8 @@ def events(server: RunningServer, path: str, **body: object) -> list[Any]:
 
 def text(events: list[Any]) -> str:
     return "".join(choice["text"] for event in events for choice in event["choices"])
+
+
+def strict_client(url: str, key: str = "none") -> openai.OpenAI:
+    """A client that raises where an answer breaks its types, and tries nothing again."""
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, _strict_response_validation=True)
