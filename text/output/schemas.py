@@ -8,8 +8,9 @@ from typing import Any
 
 from turnout.core.errors import RequestError
 from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.text.output.json_notation import for_compiler, with_parts
 
-__all__ = ["WHITE_SPACE", "answer_expression", "constraint", "without_descriptions"]
+__all__ = ["answer_expression", "constraint", "without_descriptions"]
 
 DESCRIBING = frozenset(
     {
@@ -27,10 +28,6 @@ DESCRIBING = frozenset(
     }
 )
 """Keywords that forbid nothing. They may be long, and a form's size is bounded."""
-SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-WHITE_SPACE = r"[\x20\x0A\x0D\x09]{1,20}"
-"""Between the parts of JSON. The limit ends an output that would otherwise continue with blanks."""
 
 
 def constraint(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
@@ -38,10 +35,10 @@ def constraint(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
 
     strict: keywords that the compiler does not know are refused; otherwise they hold nothing.
     """
-    options: dict[str, Any] = {"whitespace_pattern": WHITE_SPACE}
+    compiled, options = for_compiler(without_descriptions(schema))
     if not strict:
         options["lenient"] = True
-    return {**without_descriptions(schema), "x-guidance": options}
+    return {**compiled, "x-guidance": options}
 
 
 def answer_expression(form: StructuredOutputs) -> str | None:
@@ -58,32 +55,11 @@ def answer_expression(form: StructuredOutputs) -> str | None:
 
 def without_descriptions(schema: Any) -> Any:
     """A schema without the keywords that forbid nothing."""
-    if isinstance(schema, list):  # `items` of older drafts
-        return [without_descriptions(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    kept: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in DESCRIBING:
-            continue
-        if key in SCHEMAS_BY_NAME and isinstance(value, Mapping):
-            kept[key] = {name: without_descriptions(each) for name, each in value.items()}
-        elif key in SCHEMA_LISTS and isinstance(value, list):
-            kept[key] = [without_descriptions(each) for each in value]
-        elif key in (
-            "items",
-            "additionalProperties",
-            "not",
-            "if",
-            "then",
-            "else",
-            "contains",
-            "propertyNames",
-        ):
-            kept[key] = without_descriptions(value)
-        else:
-            kept[key] = value
-    return kept
+
+    def bare(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in part.items() if key not in DESCRIBING}
+
+    return with_parts(schema, bare)
 
 
 def _read(schema: str) -> Any:

@@ -10,7 +10,7 @@ from llguidance import LLMatcher, grammar_from
 
 from turnout.core import limits
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.text.output.schemas import WHITE_SPACE
+from turnout.text.output.json_notation import for_compiler
 
 __all__ = ["source"]
 
@@ -40,7 +40,8 @@ def source(form: StructuredOutputs, specials: Mapping[str, int]) -> str:
 
 
 def _of_schema(schema: str) -> str:
-    texts = [json.loads(schema)]
+    read = json.loads(schema)
+    texts = [read]
     while texts:
         value = texts.pop()
         if isinstance(value, dict):
@@ -49,7 +50,8 @@ def _of_schema(schema: str) -> str:
             texts += value
         elif isinstance(value, str):
             _check_length(value)
-    return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_pattern": WHITE_SPACE})
+    compiled, options = for_compiler(read)
+    return LLMatcher.grammar_from_json_schema(compiled, defaults=options)
 
 
 def _check_length(text: str) -> None:

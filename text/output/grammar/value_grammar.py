@@ -15,7 +15,7 @@ from turnout.text.output.grammar.string_forms import string_form
 from turnout.text.output.schemas import constraint
 from turnout.text.output.tools import Tool
 
-__all__ = ["ValueGrammar", "check_held", "sequence_of"]
+__all__ = ["ValueGrammar", "bare_key", "check_held", "sequence_of"]
 
 HELD = {
     "string": ("minLength", "maxLength", "pattern", "format"),
@@ -28,6 +28,8 @@ NOT_HELD = (
 )
 """Keywords that restrict a value, and that no grammar here holds."""
 BARE_KEY = r"/[A-Za-z_][A-Za-z0-9_]{0,63}/"
+KEY = r'/"([^"\\\x00-\x1f\x7f]|\\["\\bfnrt])*"/'
+"""A key between quotes, which can be written in one way only."""
 
 
 @dataclass
@@ -51,7 +53,7 @@ class ValueGrammar:
             pairs = list(self._pairs(shape.properties, "="))
             others = None
             if shape.others is not False and (value := self.value(shape.others)) is not None:
-                others = f'{self.rules.named(BARE_KEY, terminal=True)} "=" space {value}'
+                others = f'{bare_key(self.rules, shape)} "=" space {value}'
             ways.append(sequence_of(self.rules, pairs, others))
         return f"({' | '.join(ways)})"
 
@@ -69,7 +71,7 @@ class ValueGrammar:
     def object(self, shape: Shape) -> str:
         """An expression for an object of a shape."""
         pairs = list(self._pairs(shape.properties))
-        others = self._other_pair(shape.others)
+        others = self._other_pair(shape)
         return f'"{{" space {sequence_of(self.rules, pairs, others)} space "}}"'
 
     # -------------------------------------------------------------- values
@@ -143,10 +145,15 @@ class ValueGrammar:
                     "tools",
                 )
 
-    def _other_pair(self, others: Any) -> str | None:
-        if others is False or (value := self.value(others)) is None:
+    def _other_pair(self, shape: Shape) -> str | None:
+        if shape.others is False or (value := self.value(shape.others)) is None:
             return None
-        key = self.rules.named(BARE_KEY, terminal=True) if self.notation.bare_keys else self._string({})
+        if self.notation.bare_keys:
+            key = bare_key(self.rules, shape)
+        elif shape.properties:
+            key = _key_of_others(self.rules, KEY, [literal(each.name) for each in shape.properties])
+        else:
+            key = self._string({})
         return f'{key} space ":" space {value}'
 
     def _key(self, name: str) -> str | None:
@@ -200,6 +207,17 @@ def sequence_of(rules: GrammarRules, parts: Sequence[tuple[str, bool]], others: 
     if not ways:
         return ""
     return f"({' | '.join(ways)}){'' if any(needed for _, needed in parts) else '?'}"
+
+
+def bare_key(rules: GrammarRules, shape: Shape) -> str:
+    """The name of a terminal for the keys of further properties, without quotes."""
+    return _key_of_others(rules, BARE_KEY, [each.name for each in shape.properties])
+
+
+def _key_of_others(rules: GrammarRules, form: str, listed: Sequence[str]) -> str:
+    """listed: the keys of the properties that have schemas of their own, as they are written."""
+    others = f"{form} & ~({' | '.join(map(literal, listed))})" if listed else form
+    return rules.named(others, terminal=True)
 
 
 def _keyword(name: str) -> str | None:

@@ -11,7 +11,7 @@ from turnout.core.types.output_format import XmlCall
 from turnout.text.output.argument_schemas import Shape, given_values
 from turnout.text.output.grammar.grammar_rules import GrammarRules, literal
 from turnout.text.output.grammar.string_forms import string_form
-from turnout.text.output.grammar.value_grammar import check_held
+from turnout.text.output.grammar.value_grammar import bare_key, check_held
 from turnout.text.output.schemas import constraint
 from turnout.text.output.tools import Tool
 
@@ -49,7 +49,7 @@ class XmlGrammar:
                 )
         if shape.others is not False:
             before, after = map(literal, self.body.key)
-            key = rf"{before} /[A-Za-z_][A-Za-z0-9_]{{0,63}}/ {after}"
+            key = f"{before} {bare_key(self.rules, shape)} {after}"
             parts.append(f"(space {key} {self._value(shape.others)})*")
         return self.rules.named(" ".join(parts) or '""')
 

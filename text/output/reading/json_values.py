@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from turnout.text.output.reading.source import Malformed, Reading, Source
+from turnout.text.output.reading.values import HALVES
 
 __all__ = ["read_object", "read_string", "skip_value"]
 
@@ -50,6 +51,8 @@ def read_string(source: Source) -> Reading[str]:
         said: str = json.loads('"' + "".join(pieces), strict=False)
     except ValueError:
         raise Malformed from None
+    if HALVES.search(said):
+        raise Malformed
     return said
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from turnout.core.types.output_format import Notation
 from turnout.text.output.reading.source import Malformed, Reading, Source
 
-__all__ = ["escaped", "read_pairs", "read_value", "scalar"]
+__all__ = ["HALVES", "escaped", "read_pairs", "read_value", "scalar"]
 
 Emit = Callable[[str], None]
 

@@ -73,6 +73,16 @@ EXAMPLES = {
         [ToolBegin(0, "f"), ToolArguments(0, '{"a": [1')],
     ),
     "a call without arguments": Example(hermes(), '<tool_call>{"name": "f"}</tool_call>', call(0, "f", "{}")),
+    "codes of characters": Example(
+        hermes(),
+        r'<tool_call>{"name": "\u0066", "arguments": {"a": "caf\u00e9 \ud83d\ude00\\u0041\""}}</tool_call>',
+        call(0, "f", r'{"a": "caf\u00e9 \ud83d\ude00\\u0041\""}'),
+    ),
+    "a name with half a pair of codes": Example(
+        hermes(),
+        r'<tool_call>{"name": "f\ud83d", "arguments": {}}</tool_call>',
+        [Text(r'<tool_call>{"name": "f\ud83d", "arguments": {}}</tool_call>')],
+    ),
     "other keys of a call": Example(
         hermes(),
         '<tool_call>{"id": [1, "]"], "name": "\\u0066", "x": null, "arguments": {}}</tool_call>',
@@ -150,6 +160,11 @@ EXAMPLES = {
             *call(0, "f", '{"a": "it\'s", "b": "é\\n", "c": null, "d": [1, 2.50], "e": {"k": true}}'),
             *call(1, "g", "{}"),
         ],
+    ),
+    "python: codes of characters": Example(
+        pythonic(),
+        r'[f(a="caf\u00e9 \ud83d\ude00\\u0041", b={"\u0061": "\U0001f600"})]',
+        call(0, "f", r'{"a": "café \ud83d\ude00\\u0041", "b": {"a": "😀"}}'),
     ),
     "python: a list that holds no calls": Example(pythonic(), "[1] see below", [Text("[1] see below")]),
     "python: a link": Example(pythonic(), "[f](http://x)", [Text("[f](http://x)")]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from family_templates import FAMILIES, Family
 
 from turnout.core.registry.registry import Registry
-from turnout.core.types.output_format import OutputFormat
+from turnout.core.types.output_format import NamedCall, OutputFormat, XmlCall
 from turnout.runner.output_format import find_format
 from turnout.testing.checks.babbler import Babbler
 from turnout.text.chat_template import ChatTemplate
@@ -46,6 +47,7 @@ WORDS = [
     *("x=1", "f(a=1)", "<b>", "```", "null", "True", "0", "-", ":", ",", "&amp;", "\t", "%", "é", "\u2028"),
 ]
 """Of these are texts: some begin as a marker does, none is one."""
+CODED = re.compile("[名字ключé🙂\u2028]")
 NUMBERS = [0, -1, 7, 10**40, -(2**63), 0.5, -2.25, 1e300, 5e-324, 123456789.123456]
 USER = {"role": "user", "content": "hi"}
 
@@ -169,6 +171,23 @@ def check_allowed(family: Family, format: OutputFormat, seeds: range) -> None:
 
 def test_messages_are_what_the_grammar_allows(family: Family, format: OutputFormat) -> None:
     check_allowed(family, format, range(2))
+
+
+def test_calls_in_ascii_are_allowed_and_mean_the_same(family: Family, format: OutputFormat) -> None:
+    """So do many models write: Python's JSON is ASCII by default."""
+    assert format.calls is not None
+    body, babbler = format.calls.body, Babbler(())
+    if isinstance(body, XmlCall) or (isinstance(body, NamedCall) and body.notation.quote):
+        pytest.skip("nothing is escaped in this format's texts")
+    for seed in range(2):
+        sent, tools = message(family, random.Random(f"{family.format} {seed}"))
+        output = written(family, {**sent, "content": "", "reasoning_content": ""})
+        escaped = CODED.sub(lambda found: json.dumps(found[0])[1:-1], output)
+        events = read(format, list(escaped), tools)
+        assert read(format, [escaped], tools) == events
+        arguments = [json.loads(event.text) for event in events if isinstance(event, ToolArguments)]
+        assert arguments == [call["function"]["arguments"] for call in sent["tool_calls"]], escaped
+        assert babbler.may_write(call_grammar(format, Wanted(tools), {}, ends=ENDS), escaped), escaped
 
 
 @pytest.mark.slow
