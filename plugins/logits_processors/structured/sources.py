@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
 from llguidance import LLMatcher, grammar_from
 
 from turnout.core import limits
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.text.output.json_notation import for_compiler
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 __all__ = ["source"]
 
@@ -51,7 +55,7 @@ def _of_schema(schema: str) -> str:
         elif isinstance(value, str):
             _check_length(value)
     compiled, options = for_compiler(read)
-    return LLMatcher.grammar_from_json_schema(compiled, defaults=options)
+    return LLMatcher.grammar_from_json_schema(compiled, defaults=cast("JsonCompileOptions", options))
 
 
 def _check_length(text: str) -> None:
