@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from turnout.core.interfaces.decoding import Decoding
     from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
     from turnout.core.interfaces.kv import KVBackend
+    from turnout.core.interfaces.launcher import EngineOrder, LaunchedEngine, Launcher
     from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
     from turnout.core.interfaces.models import ModelFamily
     from turnout.core.interfaces.observers import Observer
@@ -35,8 +36,11 @@ __all__ = [
     "Decoding",
     "Drop",
     "EngineConfig",
+    "EngineOrder",
     "EvictionPolicy",
     "KVBackend",
+    "LaunchedEngine",
+    "Launcher",
     "LengthPredictor",
     "Load",
     "LogitsProcessor",
@@ -71,8 +75,11 @@ _HOMES = {
         "CachedBlock",
         "Decoding",
         "Drop",
+        "EngineOrder",
         "EvictionPolicy",
         "KVBackend",
+        "LaunchedEngine",
+        "Launcher",
         "LengthPredictor",
         "Load",
         "LogitsProcessor",

@@ -92,6 +92,10 @@ class ServerConfig(Config):
         description="Policy that chooses the replica for each request, as `NAME` or `NAME:option=value,…`.",
     )
     """`turnout simulate` runs the same policies."""
+    launcher: str = Field(
+        "local",
+        description="Plugin that starts the engines, as `NAME` or `NAME:option=value,…`.",
+    )
     shutdown_timeout: float = Field(
         25,
         ge=0,

@@ -102,6 +102,11 @@ def register_routers(register: Register) -> None:
 
 
 @hookimpl
+def register_launchers(register: Register) -> None:
+    register("local", "turnout.plugins.launchers.local:Local")
+
+
+@hookimpl
 def register_logits_processors(register: Register) -> None:
     """Registers them in the order in which they apply; masks apply after all others, of all plugins."""
     register("penalties", "turnout.plugins.logits_processors.penalties:Penalties")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from turnout.config import EngineConfig, ServerConfig
+from turnout.core.interfaces.launcher import Launcher
 from turnout.core.registry.registry import Registry
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import FACTORY, ProcessClient
@@ -43,8 +44,10 @@ def serve(
     for template in {config.chat_template for config in configs} - {None}:
         given_template(str(template))
     with listening(server_config) as listener, _terminable():
+        registry = Registry.of(engine_config)
+        launcher = registry.create("launcher", server_config.launcher)
         fleets = [
-            _fleet(arm, engine_config, server_config, factory)
+            _fleet(arm, registry, launcher, server_config, factory)
             for arm in ((ab.base, ab.name) if ab else ("",))
         ]
         try:
@@ -54,10 +57,11 @@ def serve(
         finally:
             for fleet in fleets:
                 fleet.kill()
+            launcher.close()
     return 0
 
 
-def _fleet(arm: str, engine: EngineConfig, server: ServerConfig, factory: str) -> Fleet:
+def _fleet(arm: str, registry: Registry, launcher: Launcher, server: ServerConfig, factory: str) -> Fleet:
     """The replicas of an arm, whose processes start now."""
 
     def launch(name: str, journal: AdminJournal) -> ProcessClient:
@@ -68,9 +72,10 @@ def _fleet(arm: str, engine: EngineConfig, server: ServerConfig, factory: str) -
             arm=arm,
             replica=name,
             journal=journal,
+            launcher=launcher,
         )
 
-    return Fleet(launch, server.replicas, Registry.of(engine).create("router", server.router))
+    return Fleet(launch, server.replicas, registry.create("router", server.router))
 
 
 def _serve(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from turnout.testing.suites.decoding import DecodingSuite
     from turnout.testing.suites.eviction import EvictionPolicySuite
     from turnout.testing.suites.kv_backend import KVBackendSuite
+    from turnout.testing.suites.launcher import LauncherSuite
     from turnout.testing.suites.length_predictor import LengthPredictorSuite
     from turnout.testing.suites.logits_processor import LogitsProcessorSuite
     from turnout.testing.suites.model_family import ModelFamilySuite
@@ -29,6 +30,7 @@ __all__ = [
     "DecodingSuite",
     "EvictionPolicySuite",
     "KVBackendSuite",
+    "LauncherSuite",
     "LengthPredictorSuite",
     "LogitsProcessorSuite",
     "ModelFamilySuite",
@@ -46,6 +48,7 @@ _HOMES = {
     "DecodingSuite": "turnout.testing.suites.decoding",
     "EvictionPolicySuite": "turnout.testing.suites.eviction",
     "KVBackendSuite": "turnout.testing.suites.kv_backend",
+    "LauncherSuite": "turnout.testing.suites.launcher",
     "LengthPredictorSuite": "turnout.testing.suites.length_predictor",
     "LogitsProcessorSuite": "turnout.testing.suites.logits_processor",
     "ModelFamilySuite": "turnout.testing.suites.model_family",

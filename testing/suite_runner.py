@@ -15,6 +15,7 @@ from turnout.testing.suites.admission import AdmissionPolicySuite
 from turnout.testing.suites.decoding import DecodingSuite
 from turnout.testing.suites.eviction import EvictionPolicySuite
 from turnout.testing.suites.kv_backend import KVBackendSuite
+from turnout.testing.suites.launcher import LauncherSuite
 from turnout.testing.suites.length_predictor import LengthPredictorSuite
 from turnout.testing.suites.logits_processor import LogitsProcessorSuite
 from turnout.testing.suites.model_family import ModelFamilySuite
@@ -40,6 +41,7 @@ SUITES: dict[str, type[Suite[Any]]] = {
         LengthPredictorSuite,
         AdmissionPolicySuite,
         RouterSuite,
+        LauncherSuite,
         LogitsProcessorSuite,
         ModelFamilySuite,
         OutputFormatSuite,

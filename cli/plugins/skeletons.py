@@ -73,6 +73,7 @@ _ALL = (
         ('spec = "$name"', "spreads = False  # remove this if yours uses every idle replica"),
         " --claim spreads=false",
     ),
+    Skeleton("launcher", "launcher", "LauncherSuite", f"{SERVE} --launcher $name:level=10"),
     Skeleton(
         "logits_processor", "logits processor", "LogitsProcessorSuite", f"{SERVE}     # it is always active"
     ),

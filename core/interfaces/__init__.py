@@ -16,6 +16,14 @@ from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.figures import Figures
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, PrefixPins, Span
+from turnout.core.interfaces.launcher import (
+    ChannelKeys,
+    Death,
+    EngineAddress,
+    EngineOrder,
+    LaunchedEngine,
+    Launcher,
+)
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
 from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.observers import (
@@ -43,11 +51,15 @@ __all__ = [
     "CachedBlock",
     "Calls",
     "CapturableAttention",
+    "ChannelKeys",
     "Companion",
     "ComputeContext",
+    "Death",
     "Decoding",
     "DraftRequest",
     "Drop",
+    "EngineAddress",
+    "EngineOrder",
     "EngineRecord",
     "Entry",
     "EvictionPolicy",
@@ -58,6 +70,8 @@ __all__ = [
     "JsonCall",
     "KVBackend",
     "KVCache",
+    "LaunchedEngine",
+    "Launcher",
     "LengthPredictor",
     "Load",
     "LogitsProcessor",

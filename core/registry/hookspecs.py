@@ -120,6 +120,11 @@ def register_routers(register: Register) -> None:
 
 
 @hookspec
+def register_launchers(register: Register) -> None:
+    """Offers launchers (`Launcher`), which start engines here or elsewhere, chosen with ``--launcher``."""
+
+
+@hookspec
 def register_observers(register: Register) -> None:
     """Offers observers with options (`Observer`), chosen with ``--observer``."""
 

@@ -10,6 +10,7 @@ from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
+from turnout.core.interfaces.launcher import Launcher
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.observers import Observer
@@ -42,6 +43,7 @@ KINDS = {
         Kind("length_predictor", "register_length_predictors", LengthPredictor),
         Kind("admission", "register_admissions", AdmissionPolicy),
         Kind("router", "register_routers", Router),
+        Kind("launcher", "register_launchers", Launcher),
         Kind("observer", "register_observers", Observer),
         Kind("logits_processor", "register_logits_processors", LogitsProcessor),
         Kind("model", "register_models", ModelFamily),
@@ -59,13 +61,13 @@ OBSERVER_HOOKS = (
     "engine_closed",
 )
 
-_CHOSEN_OTHERWISE = ("proposer", "router", "observer", "logits_processor", "model")
+_CHOSEN_OTHERWISE = ("proposer", "router", "launcher", "observer", "logits_processor", "model")
 POLICY_KINDS = tuple(name for name in KINDS if name not in _CHOSEN_OTHERWISE)
 """The kinds chosen by the config field of the same name.
 
 A model's family follows from its checkpoint; logits processors are all active; there may be several
-observers; a proposer is an option of the decoding strategy that asks it; a router stands in front of engines,
-not in one.
+observers; a proposer is an option of the decoding strategy that asks it; a router and a launcher stand in
+front of engines, not in one.
 """
 
 

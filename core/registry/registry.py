@@ -13,6 +13,7 @@ from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
+from turnout.core.interfaces.launcher import Launcher
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.observers import Observer, WatchingHook
@@ -137,6 +138,8 @@ class Registry:
     def create(self, kind: Literal["proposer"], spec: str, **given: object) -> Proposer: ...
     @overload
     def create(self, kind: Literal["router"], spec: str, **given: object) -> Router: ...
+    @overload
+    def create(self, kind: Literal["launcher"], spec: str, **given: object) -> Launcher: ...
     @overload
     def create(self, kind: Literal["model"], spec: str, **given: object) -> ModelFamily: ...
     @overload

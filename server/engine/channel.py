@@ -1,6 +1,7 @@
 """The two ends of the socket between a server and its engine.
 
-A ZeroMQ pair over a Unix socket in a private folder, or over loopback TCP where there are no Unix sockets.
+A ZeroMQ pair over a Unix socket in a private folder, or over loopback TCP where there are no Unix sockets:
+the launcher chooses.
 Commands travel one by one, events in batches: a step's deltas are one message. Neither side waits for the
 other: queues are unlimited, because requests are limited.
 """
@@ -9,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
@@ -22,8 +21,6 @@ from turnout.core.types.messages import Command, Event
 
 __all__ = ["EngineChannel", "ServerChannel"]
 
-MAX_PATH_BYTES = 100
-"""Some systems allow a Unix socket's path only 103 bytes."""
 LINGER_MS = 1000
 """Time to get the last message out."""
 DESCRIPTORS = 24
@@ -73,10 +70,9 @@ class ServerChannel:
     each `send`.
     """
 
-    def __init__(self) -> None:
-        """Raises OSError if the system has no room for it."""
+    def __init__(self, url: str) -> None:
+        """`url`: the address to bind. Raises OSError if the system has no room for it."""
         _check_descriptors()
-        self._folder = tempfile.mkdtemp(prefix="turnout-")  # readable by this user alone
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(list[Event])
@@ -84,17 +80,11 @@ class ServerChannel:
             self._socket = self._context.socket(zmq.PAIR)
             self._socket.set_hwm(0)
             self._socket.linger = LINGER_MS
-            self.address = self._bind()
+            self._socket.bind(url)
             self.fd = self._socket.fileno()
         except zmq.ZMQError as error:
             self.close()  # else the garbage collector would wait for the socket, for ever
             raise OSError(error.errno, str(error)) from error
-
-    def _bind(self) -> str:
-        path = f"{self._folder}/engine"
-        local = zmq.has("ipc") and len(path.encode()) <= MAX_PATH_BYTES
-        self._socket.bind(f"ipc://{path}" if local else "tcp://127.0.0.1:*")
-        return self._socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def send(self, command: Command) -> None:
         """Send a command; does nothing if the engine has left.
@@ -116,13 +106,8 @@ class ServerChannel:
             except zmq.Again:
                 return
 
-    def connected(self) -> None:
-        """Remove the socket's name: once the engine has connected, nothing needs it."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def close(self) -> None:
         self._context.destroy(linger=0)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _check_descriptors() -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from turnout.config import EngineConfig
 from turnout.core import limits
 from turnout.core.clock import monotonic
-from turnout.core.errors import ConfigError, EngineGone, Overloaded, TurnoutError
+from turnout.core.errors import ConfigError, EngineGone, Overloaded, PluginError, TurnoutError
+from turnout.core.interfaces.launcher import Death, EngineOrder, Launcher
 from turnout.core.types.block_events import AllBlocksCleared, BlockEvent
 from turnout.core.types.messages import (
     Abort,
@@ -29,9 +30,9 @@ from turnout.core.types.messages import (
     Stats,
     Submit,
 )
+from turnout.plugins.launchers.local import Local
 from turnout.server.engine.admin_journal import AdminJournal
-from turnout.server.engine.death import Death
-from turnout.server.engine.process import EngineLaunch, EngineProcess
+from turnout.server.engine.process import EngineProcess
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.request_streams import RequestStreams
 from turnout.server.engine.restart_limit import RestartLimit
@@ -71,14 +72,18 @@ class ProcessClient:
         restarts: int = 0,
         arm: str = "",
         replica: str = "",
+        place: str = "",
         journal: AdminJournal | None = None,
+        launcher: Launcher | None = None,
     ) -> None:
-        """`journal`: what every engine is told that starts, shared with other clients.
+        """`journal`: what every engine is told that starts, shared with other clients. `launcher`: None for
+        `Local`.
 
         Raises OSError if the system has no room for a process.
         """
-        self._launched = EngineLaunch(factory, log_level, arm, replica)
-        self._process = EngineProcess(self._launched)
+        self._launcher = launcher or Local()
+        self._order = EngineOrder(factory, log_level, replica, arm, place)
+        self._process = EngineProcess(self._launcher, self._order)
         self.elsewhere: Callable[[RequestStream], bool] = _nowhere
         """Asked to have a request served by another engine when this one has died; False: there is none."""
         self.hear_of_block: Callable[[BlockEvent], None] = _ignore
@@ -107,7 +112,8 @@ class ProcessClient:
         self.failure: str | None = None
 
     @property
-    def pid(self) -> int:
+    def pid(self) -> int | None:
+        """The process's id; None where it runs on another machine."""
         return self._process.pid
 
     @property
@@ -372,8 +378,8 @@ class ProcessClient:
         if self.failure is not None or self._gone.is_set() or not self._restart_limit.open:
             return
         try:
-            self._process = EngineProcess(self._launched)
-        except OSError as error:  # no descriptor, process or memory is left, for now
+            self._process = EngineProcess(self._launcher, self._order)
+        except (OSError, PluginError) as error:  # no descriptor, process or memory is left, for now
             logger.error("no engine can be started: %s; trying again in %g s", error, RETRY_SECONDS)
             self._launch = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._start_process)
             return

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import suppress
 
 from turnout.core.clock import monotonic
-from turnout.core.types.messages import Command, Event, Shutdown
+from turnout.core.errors import ConfigError, PluginError, TurnoutError, as_plugin_errors, describe_error
+from turnout.core.interfaces.launcher import Death, EngineAddress, EngineOrder, LaunchedEngine, Launcher
+from turnout.core.plugin_faults import plugin_errors, title_of
+from turnout.core.types.messages import Command, Event, Failed, Shutdown
 from turnout.server.engine.channel import ServerChannel
-from turnout.server.engine.child import Child
-from turnout.server.engine.death import Death
 
-__all__ = ["EngineLaunch", "EngineProcess"]
+__all__ = ["EngineProcess"]
+
+logger = logging.getLogger(__name__)
 
 LAST_MESSAGE_SECONDS = 0.2
 """How long to wait, once the process has ended, for a message still on its way."""
@@ -21,88 +25,119 @@ TURN_SECONDS = 0.005
 """How long messages may keep the event loop from others: hundreds come at once when it was kept itself."""
 
 
-class EngineLaunch(NamedTuple):
-    """What every process of one engine is started with, the first and those that take its place."""
-
-    factory: str
-    """What builds the engine, as ``MODULE:FUNCTION``."""
-    log_level: str
-    arm: str = ""
-    """The arm of a live test that it serves, for observers."""
-    replica: str = ""
-    """Its name among its replicas, for observers."""
-
-    @property
-    def arguments(self) -> list[str]:
-        """On the command line, after the address."""
-        return [
-            *("--factory", self.factory, "--log-level", self.log_level),
-            *(f"--arm={self.arm}", f"--replica={self.replica}"),
-        ]
-
-
 class EngineProcess:
     """A process, and the channel to it. A process is never restarted: another takes its place."""
 
-    def __init__(self, launch: EngineLaunch) -> None:
-        """Raises OSError if the system has no room for it."""
-        self._channel = ServerChannel()
-        arguments = [self._channel.address, *launch.arguments]
-        try:
-            self._child = Child("turnout.server.engine.main", arguments)
-        except OSError:
-            self._channel.close()
-            raise
+    def __init__(self, launcher: Launcher, order: EngineOrder) -> None:
+        """Raises OSError if the system has no room for it, PluginError if the launcher fails."""
+        self._title = title_of(launcher, "launcher")
+        self._channel: ServerChannel | None = None
         self._hear: Callable[[Event], None] | None = None
+        self._ended: Callable[[Death], None] | None = None
         self._over = False
+        self._launched = self._launch(launcher, order)
+        if self._launched.address.done():
+            try:
+                self._connect(self._launched.address.result())
+            except OSError:
+                self._kill()
+                raise
+
+    def _launch(self, launcher: Launcher, order: EngineOrder) -> LaunchedEngine:
+        try:
+            return launcher.launch(order)
+        except (OSError, TurnoutError):
+            raise
+        except plugin_errors() as error:
+            raise PluginError(f"{self._title}: launch failed: {describe_error(error)}") from error
 
     @property
-    def pid(self) -> int:
-        return self._child.pid
+    def pid(self) -> int | None:
+        """The process's id; None where it runs on another machine."""
+        pid = getattr(self._launched, "pid", None)
+        return pid if isinstance(pid, int) else None
 
     def configure(self, config: str) -> None:
-        """Tell the engine what to build: an EngineConfig as one line of JSON."""
-        self._child.write_line(config)
+        """Tell the engine what to build: an EngineConfig as one line of JSON. Raises PluginError."""
+        with as_plugin_errors(f"{self._title}: configure"):
+            self._launched.configure(config)
 
     def listen(self, hear: Callable[[Event], None], ended: Callable[[Death], None]) -> None:
         """Pass each event to `hear` in this event loop and, at the end, tell `ended` how it ended."""
-        loop = asyncio.get_running_loop()
-        self._hear = hear
-        loop.add_reader(self._channel.fd, self._receive)
-
-        def end_later(death: Death) -> None:
-            loop.call_later(LAST_MESSAGE_SECONDS, self._end, death, ended)
-
-        self._child.when_ended(loop, end_later)
-        self._receive()
+        self._hear, self._ended = hear, ended
+        asyncio.wrap_future(self._launched.death).add_done_callback(self._on_death)
+        if self._channel is not None:
+            self._read()
+        else:
+            asyncio.wrap_future(self._launched.address).add_done_callback(self._on_address)
 
     def connected(self) -> None:
-        """Tell the channel that the engine has connected."""
-        self._channel.connected()
+        """Tell the launcher that the engine has connected."""
+        self._ask(self._launched.connected)
 
     def send(self, command: Command) -> None:
         """Send a command; does nothing once the process has ended."""
-        if not self._over:
+        if not self._over and self._channel is not None:
             self._channel.send(command)
             asyncio.get_running_loop().call_soon(self._receive)  # see ServerChannel
 
     async def stop(self, grace: float) -> None:
         """Ask the process to leave, kill it after `grace` seconds, and clean up."""
-        if not self._over:
+        if not self._over and self._channel is not None:
             self._channel.send(Shutdown())
-        await self._child.stop(grace)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await asyncio.shield(asyncio.wrap_future(self._launched.death))
+        await asyncio.to_thread(self._kill)
         self._close()
 
     def kill(self) -> None:
         """Kill the process at once. Needs no event loop."""
-        self._child.kill()
+        self._kill()
         if self._hear is None:  # else the event loop still reads
             self._close()
 
-    # -------------------------------------------------------------- details
+    # -------------------------------------------------------------- the launcher
+
+    def _kill(self) -> None:
+        self._ask(self._launched.kill)
+
+    def _ask(self, call: Callable[[], None]) -> None:
+        """Calls a launcher whose faults change nothing."""
+        try:
+            call()
+        except plugin_errors() as error:
+            logger.error("%s: %s failed: %s", self._title, call.__name__, describe_error(error))
+
+    def _on_address(self, address: asyncio.Future[EngineAddress]) -> None:
+        if self._over or address.cancelled():
+            return
+        try:
+            self._connect(address.result())
+            self._read()
+        except plugin_errors() as error:
+            assert self._hear is not None
+            bad = isinstance(error, ConfigError)
+            self._hear(Failed(describe_error(error), bad_config=bad))
+            self._end(Death("could not be reached", fault=False))
+
+    def _connect(self, address: EngineAddress) -> None:
+        self._channel = ServerChannel(address.url)
+
+    def _on_death(self, death: asyncio.Future[Death]) -> None:
+        if not death.cancelled():
+            loop = asyncio.get_running_loop()
+            loop.call_later(LAST_MESSAGE_SECONDS, self._end, death.result())
+
+    # -------------------------------------------------------------- the channel
+
+    def _read(self) -> None:
+        assert self._channel is not None
+        asyncio.get_running_loop().add_reader(self._channel.fd, self._receive)
+        self._receive()
 
     def _receive(self, seconds: float = TURN_SECONDS) -> None:
-        if self._hear is None or self._over:
+        if self._hear is None or self._over or self._channel is None:
             return
         began = monotonic()
         for events in self._channel.receive():
@@ -112,15 +147,17 @@ class EngineProcess:
                 asyncio.get_running_loop().call_soon(self._receive)
                 return
 
-    def _end(self, death: Death, ended: Callable[[Death], None]) -> None:
+    def _end(self, death: Death) -> None:
         if not self._over:
             self._receive(math.inf)
             self._close()
-            self._child.release()
-            ended(death)
+            self._kill()  # which frees what it had
+            assert self._ended is not None
+            self._ended(death)
 
     def _close(self) -> None:
-        if self._hear is not None and not self._over:
-            asyncio.get_running_loop().remove_reader(self._channel.fd)
-        self._over = True
-        self._channel.close()
+        channel, over, self._over = self._channel, self._over, True
+        if channel is not None:
+            if self._hear is not None and not over:
+                asyncio.get_running_loop().remove_reader(channel.fd)
+            channel.close()

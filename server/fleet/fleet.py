@@ -299,7 +299,7 @@ class Fleet:
     def _launch_another(self, name: str) -> FleetReplica:
         try:
             replica = self._launched(name)
-        except OSError as error:
+        except (OSError, TurnoutError) as error:
             raise FleetError(f"no process can be started for replica {name!r}: {error}") from None
         assert self._config is not None
         replica.client.configure(self._config)

@@ -20,7 +20,15 @@ import turnout
 import turnout.testing as kit
 from turnout.core import interfaces
 from turnout.core.engine.logits_processing import adjust
-from turnout.core.interfaces import admission, eviction, logits_processor, observers, proposer, router
+from turnout.core.interfaces import (
+    admission,
+    eviction,
+    launcher,
+    logits_processor,
+    observers,
+    proposer,
+    router,
+)
 from turnout.core.interfaces import scheduling as policy
 from turnout.core.interfaces.observers import (
     ArrivalRecord,
@@ -77,6 +85,8 @@ IMPLEMENTED = [
     logits_processor.LogitsProcessor,
     interfaces.ModelFamily,
     router.Router,
+    launcher.Launcher,
+    launcher.LaunchedEngine,
     observers.Observer,
 ]
 """By plugins."""
@@ -95,6 +105,10 @@ GIVEN = [
     interfaces.ComputeContext,
     router.Routable,
     router.Replica,
+    launcher.EngineOrder,
+    launcher.EngineAddress,
+    launcher.ChannelKeys,
+    launcher.Death,
     proposer.DraftRequest,
     proposer.Proposal,
     logits_processor.Row,

@@ -18,6 +18,7 @@ NAMES = {
     "proposer": "stutter",
     "admission": "few-each",
     "router": "short-apart",
+    "launcher": "nice",
     "logits_processor": "no-digits",
     "format": "angle-calls",
     "model": "mimic",

@@ -19,6 +19,7 @@ TOLD = {
     "register_proposers": "proposers",
     "register_admissions": "admissions",
     "register_routers": "routers",
+    "register_launchers": "launchers",
     "register_formats": "formats",
     "register_logits_processors": "logits-processors",
     "register_models": "models",

@@ -14,6 +14,7 @@ from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PrefixPins
+from turnout.core.interfaces.launcher import LaunchedEngine, Launcher
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.observers import Observer
@@ -41,6 +42,8 @@ BASES: tuple[type, ...] = (
     Decoding,
     Proposer,
     Router,
+    Launcher,
+    LaunchedEngine,
     LogitsProcessor,
     ModelFamily,
     OutputFormat,

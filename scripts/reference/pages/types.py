@@ -47,6 +47,9 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.messages": ("KVSnapshot", "PinnedPrefix"),
     },
     "Routers": {"turnout.core.interfaces.router": ("Routable", "Replica")},
+    "Launchers": {
+        "turnout.core.interfaces.launcher": ("EngineOrder", "EngineAddress", "ChannelKeys", "Death"),
+    },
     "Model families": {
         "turnout.core.types.model_spec": ("ModelSpec",),
         "turnout.core.types.layer_attention": ("LayerAttention",),

@@ -75,6 +75,7 @@ def test_our_own_come_by_the_same_entry_point() -> None:
         "quantization",
         "decoding",
         "router",
+        "launcher",
         "logits_processor",
         "model",
         "format",

@@ -14,7 +14,7 @@ from echo_engine import STARTS
 from running_server import RunningServer, Start, eventually
 
 from turnout.core import limits
-from turnout.server.engine.death import OomKills
+from turnout.plugins.launchers.exit_codes import OomKills
 
 Answers = list[Future[httpx.Response]]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import admission_mutants
 import kv_mutants
+import launcher_mutants
 import memory_mutants
 import pytest
 import router_mutants
@@ -19,6 +20,7 @@ from turnout.testing import (
     DecodingSuite,
     EvictionPolicySuite,
     KVBackendSuite,
+    LauncherSuite,
     LengthPredictorSuite,
     LogitsProcessorSuite,
     ModelFamilySuite,
@@ -54,6 +56,7 @@ def mutants() -> list[Any]:
         (LengthPredictorSuite, memory_mutants.PREDICTORS, {}),
         (AdmissionPolicySuite, admission_mutants.ADMISSIONS, {}),
         (RouterSuite, router_mutants.ROUTERS, {}),
+        (LauncherSuite, launcher_mutants.LAUNCHERS, {"seconds": 1.0}),
         (ProposerSuite, tensor_mutants.PROPOSERS, {}),
         (LogitsProcessorSuite, tensor_mutants.PROCESSORS, {}),
         (QuantizerSuite, tensor_mutants.QUANTIZERS, {}),

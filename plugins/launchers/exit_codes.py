@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Death", "OomKills"]
+from turnout.core.interfaces.launcher import Death
+
+__all__ = ["OomKills", "death_of"]
 
 _FROM_WITHIN = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS"})
 """Signals that a process brings upon itself. All others come from another process."""
 
 
-@dataclass(frozen=True)
-class Death:
-    """The end of a process."""
+def death_of(code: int, *, out_of_memory: bool) -> Death:
+    """From a process's exit code, a negative signal, and whether the kernel killed for memory meanwhile.
 
-    how: str
-    """As a clause that follows "the process"."""
-    fault: bool
-    """What ran in the process may be the reason. False: it was ended from outside."""
-
-    @classmethod
-    def of(cls, code: int, *, out_of_memory: bool) -> Death:
-        """From a process's exit code, a negative signal, and whether the kernel killed for memory meanwhile.
-
-        SIGKILL is a fault only if memory was short: the kernel then picks the process that takes the most.
-        """
-        if code >= 0:
-            return cls(f"exited with code {code}", fault=True)
-        name = signal.Signals(-code).name
-        if name == "SIGKILL":
-            why = ", as memory was short" if out_of_memory else " from outside; memory was not short"
-            return cls(f"was ended by {name}{why}", fault=out_of_memory)
-        return cls(f"was ended by {name}", fault=name in _FROM_WITHIN)
+    SIGKILL is a fault only if memory was short: the kernel then picks the process that takes the most.
+    """
+    if code >= 0:
+        return Death(f"exited with code {code}", fault=True)
+    name = signal.Signals(-code).name
+    if name == "SIGKILL":
+        why = ", as memory was short" if out_of_memory else " from outside; memory was not short"
+        return Death(f"was ended by {name}{why}", fault=out_of_memory)
+    return Death(f"was ended by {name}", fault=name in _FROM_WITHIN)
 
 
 class OomKills:

@@ -7,27 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from turnout.server.engine.death import Death, OomKills
+from turnout.core.interfaces.launcher import Death
+from turnout.plugins.launchers.exit_codes import OomKills, death_of
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS"])
 def test_a_signal_that_a_process_brings_upon_itself_is_a_fault(name: str) -> None:
-    death = Death.of(-signal.Signals[name], out_of_memory=False)
+    death = death_of(-signal.Signals[name], out_of_memory=False)
     assert death == Death(f"was ended by {name}", fault=True)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1"])
 def test_a_signal_from_outside_is_none(name: str) -> None:
-    assert not Death.of(-signal.Signals[name], out_of_memory=True).fault
+    assert not death_of(-signal.Signals[name], out_of_memory=True).fault
 
 
 @pytest.mark.parametrize("code", [0, 1, 139])
 def test_an_exit_that_nobody_asked_for_is_a_fault(code: int) -> None:
-    assert Death.of(code, out_of_memory=False) == Death(f"exited with code {code}", fault=True)
+    assert death_of(code, out_of_memory=False) == Death(f"exited with code {code}", fault=True)
 
 
 def test_a_kill_is_a_fault_only_if_memory_was_short() -> None:
-    short, outside = (Death.of(-signal.SIGKILL, out_of_memory=oom) for oom in (True, False))
+    short, outside = (death_of(-signal.SIGKILL, out_of_memory=oom) for oom in (True, False))
     assert short.fault and "memory was short" in short.how
     assert not outside.fault and "from outside" in outside.how
 

@@ -1,0 +1,54 @@
+"""Runs a command as a child process that does not outlive this one."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from turnout.core.interfaces.launcher import Death
+from turnout.plugins.launchers.exit_codes import OomKills, death_of
+
+__all__ = ["Child"]
+
+EXIT_SECONDS = 2.0
+"""Seconds that a signal may take to work."""
+
+
+class Child:
+    """The child reads from a pipe that this process holds, and exits when the pipe closes.
+
+    It shares standard error with this process, so that its last messages are seen.
+    """
+
+    def __init__(self, command: Sequence[str], death: Future[Death]) -> None:
+        """`death` is set when the child has ended. Raises OSError if the system has no room for it."""
+        self._oom_kills = OomKills()
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        threading.Thread(target=self._wait, args=(death,), name="child-wait", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def write_line(self, line: str) -> None:
+        """Does nothing if the child is gone, which is noticed elsewhere."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """Kill the child at once, if it lives, and close this end of the pipe to it."""
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(EXIT_SECONDS)
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def _wait(self, death: Future[Death]) -> None:
+        code = self._process.wait()
+        death.set_result(death_of(code, out_of_memory=self._oom_kills.happened()))
