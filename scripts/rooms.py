@@ -30,8 +30,8 @@ ASIDE = ("tests", "bench", "scripts", "docs", "examples")
 FILES = "(files)"
 MAX_FILES = 16
 """Python files that a folder may hold side by side, ``__init__.py`` not counted."""
-POLICIES = ("plugins/schedulers", "plugins/logits_processors", "testing/suites")
-"""Folders in which each file is a policy, or a suite: they may hold more."""
+POLICIES = ("core/interfaces", "plugins/schedulers", "plugins/logits_processors", "testing/suites")
+"""Folders in which each file is a policy, or a kind's interface or suite: they may hold more."""
 BOUNDS = {"core": (6, 12), "server": (12, 26), "plugins/kv_backends": (5, 6)}
 """Rooms and arrows that a folder may have."""
 MAX_PLUGIN_ARROWS = 3
