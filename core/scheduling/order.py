@@ -26,7 +26,7 @@ class Order(Iterable[Entry]):
     of the requests any more, it passes over what is left of a stretch at once.
     """
 
-    def __init__(self, parts: Iterable[Entry | Stretch]) -> None:
+    def __init__(self, parts: Iterable[Entry | Stretch | Order]) -> None:
         self.parts = list(parts)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -35,10 +35,14 @@ class Order(Iterable[Entry]):
     def up_to(self, closed: Callable[[], bool]) -> Iterator[Entry]:
         """Yields the entries, without those of stretches that come once `closed()` is true."""
         for part in self.parts:
-            if type(part) is not Stretch:
-                yield part  # type: ignore[misc]  # mypy does not narrow by `type`
-                continue
-            for request in part.requests:
-                if closed():
-                    break
-                yield request
+            if type(part) is RequestView:  # nearly always
+                yield part
+            elif isinstance(part, Stretch):
+                for request in part.requests:
+                    if closed():
+                        break
+                    yield request
+            elif isinstance(part, Order):
+                yield from part.up_to(closed)
+            else:
+                yield part

@@ -167,6 +167,7 @@ def _share_or_drop(entry: Entry) -> tuple[Request, Turn | Drop]:
 
 def arrival_order(view: View, served: Container[Request] = ()) -> Iterator[Turn]:
     """Yields the running requests, then the waiting ones, without limits: an order that always works."""
-    for request in map(request_of, (*view.running, *view.waiting)):
+    # Only once each: a request that the step has preempted may be among both.
+    for request in map(request_of, dict.fromkeys((*view.running, *view.waiting))):
         if request not in served:
             yield request, NO_LIMIT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turnout.core.scheduling.step_view import WaitingChanges
 from turnout.core.types.request import Request, RequestStatus, RequestView
 
 __all__ = ["Queues"]
@@ -22,11 +23,16 @@ class Queues:
     def __init__(self) -> None:
         self._running: dict[Request, RequestView] = {}
         self._preempted: dict[Request, RequestView] = {}
+        """The latest preemption last, which waits before the others."""
         self._arrived: dict[Request, RequestView] = {}
         self._finishing: dict[Request, None] = {}
         self._width = 0
         self._running_views: Views | None = ()
         self._waiting_views: Views | None = ()
+        self._arrived_views: Views | None = ()
+        """Kept by themselves: where memory is full, preemptions are far more frequent than arrivals."""
+        self.changes = WaitingChanges()
+        """Of the waiting requests."""
 
     def __bool__(self) -> bool:
         return bool(self._running or self._finishing or self._preempted or self._arrived)
@@ -38,7 +44,7 @@ class Queues:
 
     @property
     def waiting(self) -> tuple[Request, ...]:
-        return (*self._preempted, *self._arrived)
+        return (*reversed(self._preempted), *self._arrived)
 
     @property
     def running_count(self) -> int:
@@ -78,7 +84,9 @@ class Queues:
     @property
     def waiting_views(self) -> Views:
         if self._waiting_views is None:
-            self._waiting_views = tuple(self._preempted.values()) + tuple(self._arrived.values())
+            if self._arrived_views is None:
+                self._arrived_views = tuple(self._arrived.values())
+            self._waiting_views = tuple(reversed(self._preempted.values())) + self._arrived_views
         return self._waiting_views
 
     @property
@@ -90,18 +98,20 @@ class Queues:
 
     def arrive(self, request: Request) -> None:
         self._arrived[request] = request.view
+        self._arrived_views = None
+        self.changes.arrive(request.view)
         self._set_status(request, "waiting")
 
     def admit(self, request: Request) -> None:
-        self._preempted.pop(request, None)
-        self._arrived.pop(request, None)
+        self._leave_waiting(request)
         self._running[request] = request.view
         self._set_status(request, "running")
 
     def preempt(self, request: Request) -> None:
         """Moves a running request to the front of the waiting ones."""
         del self._running[request]
-        self._preempted = {request: request.view, **self._preempted}
+        self._preempted[request] = request.view
+        self.changes.preempt(request.view)
         self._set_status(request, "waiting")
 
     def finish(self, request: Request) -> None:
@@ -113,9 +123,15 @@ class Queues:
     def remove(self, request: Request) -> None:
         self._running.pop(request, None)
         self._finishing.pop(request, None)
-        self._preempted.pop(request, None)
-        self._arrived.pop(request, None)
+        self._leave_waiting(request)
         self._set_status(request, "gone")
+
+    def _leave_waiting(self, request: Request) -> None:
+        if self._arrived.pop(request, None) is not None:
+            self._arrived_views = None
+        elif self._preempted.pop(request, None) is None:
+            return
+        self.changes.leave(request.view)
 
     def _set_status(self, request: Request, status: RequestStatus) -> None:
         self._width += request.width * ((status in HOLDING) - (request.status in HOLDING))

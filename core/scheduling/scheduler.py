@@ -17,6 +17,7 @@ from turnout.core.scheduling.livelock import MAX_EVICTIONS_PER_REQUEST, Livelock
 from turnout.core.scheduling.policy_guard import PolicyGuard, arrival_order
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
+from turnout.core.scheduling.step_view import StepView
 from turnout.core.scheduling.token_budget import chunk_of, spans_within, without_draft
 from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import Request, RequestView, Sequence, request_of
@@ -76,6 +77,7 @@ class Scheduler:
         self._overruled = False
         """The policy caused a livelock, and is not asked until a request has ended."""
         self._livelock = LivelockDetector()
+        self._steps = 0
         self._earlier_faults = self._earlier_slow_orders = 0
         self._guard = PolicyGuard(policy, self.queues, strict=strict)
 
@@ -155,15 +157,18 @@ class Scheduler:
             )
 
     def _view(self, now: float) -> View:
-        return View(
+        self._steps += 1
+        view = View(
             now=now,
             running=self.queues.running_views,
-            waiting=self.queues.waiting_views,
+            waiting=(),
             kv=KVView(self.kv.free, self.kv.capacity),
             fits=self._fits,
             cached=lambda request: self.kv.cached(request_of(request).live[0]),
             predict=self.predictions.predict,
         )
+        queues = self.queues
+        return StepView.of(view, self._steps, queues.changes.take(), lambda: queues.waiting_views)
 
     def _serve(self, view: View, *, overruled: bool) -> _Step:
         step = _Step(view.now, self.token_budget, self._free_slots(), len(view.running), overruled)

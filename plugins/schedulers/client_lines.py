@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
+from turnout.core.scheduling.step_view import ChangeReader
 from turnout.core.types.request import RequestView
-from turnout.plugins.schedulers.ranked_queue import change_of
+from turnout.core.types.views import View
 
 __all__ = ["ClientLines"]
 
@@ -24,25 +26,24 @@ class ClientLines:
 
     def __init__(self) -> None:
         self.jobs: dict[RequestView, _Job] = {}
-        self.by_client: dict[str, dict[RequestView, None]] = {}
+        self.by_client: dict[str, OrderedDict[RequestView, None]] = {}
         """Clients without requests are not in it."""
         self._prices: dict[str, float] = {}
         """Of all requests of a client."""
-        self._seen: tuple[RequestView, ...] = ()
+        self._changes = ChangeReader()
         self._first = self._behind = 0
         """The places in use: from `_first` on, up to `_behind`."""
 
     def update(
         self,
-        waiting: tuple[RequestView, ...],
+        view: View,
         on_fresh: Callable[[Sequence[RequestView]], None],
         price: Callable[[RequestView], float],
     ) -> None:
         """Takes out the requests that wait no longer, calls `on_fresh` with new ones, and adds these."""
-        if waiting is self._seen:
-            return
-        change, self._seen = change_of(self._seen, waiting, self.jobs), waiting
-        present = set(waiting) if change is None else ()
+        change = self._changes.read(view)
+        waiting = view.waiting if change is None else ()
+        present = set(waiting)
         for request in change.left if change else [r for r in self.jobs if r not in present]:
             self._take_out(request)
         ends = (*change.front, *change.back) if change else waiting
@@ -58,7 +59,7 @@ class ClientLines:
         for request in reversed(change.front):
             self._first -= 1
             self._enter(request, price(request), self._first)
-            self.by_client[request.client] = {request: None, **self.by_client.get(request.client, {})}
+            self.by_client[request.client].move_to_end(request, last=False)
         for request in change.back:
             self._append(request, price(request))
 
@@ -102,9 +103,10 @@ class ClientLines:
     def _append(self, request: RequestView, price: float) -> None:
         self._enter(request, price, self._behind)
         self._behind += 1
-        self.by_client.setdefault(request.client, {})[request] = None
 
     def _enter(self, request: RequestView, price: float, place: int) -> None:
+        """Adds a request behind the others of its client."""
+        self.by_client.setdefault(request.client, OrderedDict())[request] = None
         self.jobs[request] = _Job(price, place)
         self._prices[request.client] = self._prices.get(request.client, 0.0) + price
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from math import inf
 from typing import Annotated, Literal, get_args
 
@@ -12,6 +13,7 @@ from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
 from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.last_runner import LastRunner
 from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
 __all__ = ["Deadline"]
@@ -52,31 +54,27 @@ class Deadline(SchedulingPolicy):
         self._waiting = RankedQueue[Rank]()
         self._running: dict[RequestView, Rank] = {}
         """The rank of each running request."""
-        self._in_step: dict[RequestView, Rank] = {}
-        """The same, and of those that the step has admitted."""
+        self._last_runner = LastRunner(self._lateness, newest=True)
 
     def order(self, view: View) -> Order:
         self._now, known = view.now, self._running
-        self._waiting.update(view.waiting, _rank)
+        self._waiting.update(view, _rank)
         ranks = self._running = {request: known.get(request) or _rank(request) for request in view.running}
-        self._in_step = ranks.copy()
         passed = self._waiting.count_below((view.now, -inf))
         late = [request for request in view.running if ranks[request][0] < view.now]
         timely = (
             [request for request in view.running if ranks[request][0] >= view.now] if late else view.running
         )
         others = self._waiting.among(timely, ranks.__getitem__, passed)
-        hopeless = Order(self._waiting.among(late, ranks.__getitem__, 0, passed))
+        hopeless = self._waiting.among(late, ranks.__getitem__, 0, passed)
+        self._last_runner.begin_step(chain(others.running, hopeless.running))
         if self._drops:
-            return Order([*(_drop(request) for request in hopeless), *others])
-        return Order([*others, *hopeless.parts])
+            return Order([*map(_drop, hopeless), others])
+        return Order([others, hopeless])
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
-        ranks = self._in_step
-        ranks |= {one: self._waiting.ranks[one] for one in running if one not in ranks}
-        late = [one for one in running if ranks[one][0] < self._now]
-        last = max(reversed(late or running), key=ranks.__getitem__)  # among equals, the newest admission
-        if request in running or self._lateness(last)[:2] > self._lateness(request)[:2]:
+        last = self._last_runner.of(running)
+        if request not in self._waiting.ranks or self._lateness(last)[:2] > self._lateness(request)[:2]:
             return last
         return None
 

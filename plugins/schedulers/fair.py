@@ -81,7 +81,7 @@ class Fair(SchedulingPolicy):
             if request not in self._paid:
                 self._charge_prompt(request)
         lines = self._lines
-        lines.update(view.waiting, self._lift_returning, self._weighed_price)
+        lines.update(view, self._lift_returning, self._weighed_price)
         if self._users:
             ordered = self._by_service(view.waiting)
             last = ordered[-1].client if ordered else ""

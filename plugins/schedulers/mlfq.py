@@ -15,6 +15,7 @@ from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.last_runner import LastRunner
 from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
 __all__ = ["Mlfq"]
@@ -63,7 +64,7 @@ class Mlfq(SchedulingPolicy):
         if not starve_limit > 0:
             raise ConfigError(f"starve_limit must be above 0 seconds, not {starve_limit:g}")
         self._quanta = [quantum << level for level in range(levels - 1)]
-        self._last = levels - 1
+        self._lowest = levels - 1
         self._starve_limit = starve_limit
         self._standings: dict[RequestView, _Standing] = {}
         self._ranks: dict[RequestView, tuple[int, float]] = {}
@@ -71,18 +72,20 @@ class Mlfq(SchedulingPolicy):
         self._ran: tuple[RequestView, ...] = ()
         """The requests that ran in the last step."""
         self._waiting = RankedQueue[tuple[int, float]]()
+        self._last_runner = LastRunner(self._ranks.__getitem__, newest=True)
         self._starving: list[tuple[float, int, RequestView]] = []
         """A heap of waiting requests below the top level, by when their last token came."""
         self._numbers = count()
 
     def order(self, view: View) -> Order:
-        change = self._waiting.update(view.waiting, self._queue)
-        for request in view.running:
-            if request not in self._standings:
-                self._join(request)
-        self._forget((*self._ran, *change.left), view.running)
+        left = self._waiting.update(view, self._queue)
         self._lift_starved(view)
-        return Order(self._waiting.among(view.running, self._ranks.__getitem__))
+        if len(self._standings) > len(view.running) + len(self._waiting.ranks):
+            self._forget({*self._ran, *left}.difference(view.running))
+        self._ran = view.running
+        order = self._waiting.among(view.running, self._ranks.__getitem__)
+        self._last_runner.begin_step(order.running)
+        return order
 
     def _queue(self, request: RequestView) -> tuple[int, float]:
         """The rank of a request that came to wait."""
@@ -91,21 +94,20 @@ class Mlfq(SchedulingPolicy):
             heappush(self._starving, (standing.served, next(self._numbers), request))
         return self._ranks[request]
 
-    def _forget(self, requests: Iterable[RequestView], running: tuple[RequestView, ...]) -> None:
-        """Forgets those of `requests` that are in the view no more."""
-        for request in set(requests).difference(running):
+    def _forget(self, requests: Iterable[RequestView]) -> None:
+        """Forgets those of `requests`, which do not run, that do not wait either."""
+        for request in requests:
             if request not in self._waiting.ranks:
                 self._standings.pop(request, None)
                 self._ranks.pop(request, None)
-        self._ran = running
-        if len(self._starving) > 2 * len(self._waiting.ranks):
-            self._starving = [each for each in self._starving if each[2] in self._waiting.ranks]
-            heapify(self._starving)
 
     def _lift_starved(self, view: View) -> None:
         starved, waiting = view.now - self._starve_limit, self._waiting
+        if len(self._starving) > 2 * len(waiting.ranks):
+            self._starving = [each for each in self._starving if each[2] in waiting.ranks]
+            heapify(self._starving)
         for request in view.running:
-            standing = self._standings[request]
+            standing = self._standings.get(request) or self._join(request)
             if standing.level and standing.served < starved:
                 self._move(request, standing, 0)
         while self._starving and self._starving[0][0] < starved:
@@ -115,23 +117,22 @@ class Mlfq(SchedulingPolicy):
             standing = self._standings[request]
             if standing.level and standing.served < starved:
                 self._move(request, standing, 0)
-                waiting.change_rank(request, self._ranks[request])
+                waiting.change_rank(request, self._ranks[request], view)
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
-        ranks = self._ranks
-        last = max(reversed(running), key=ranks.__getitem__)
-        return last if request in running or ranks[last] > ranks[request] else None
+        ranks, last = self._ranks, self._last_runner.of(running)
+        return last if request not in self._waiting.ranks or ranks[last] > ranks[request] else None
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
         standing = self._standings[request]
         standing.served = now
         standing.used += tokens
-        if standing.level < self._last and standing.used >= self._quanta[standing.level]:
+        if standing.level < self._lowest and standing.used >= self._quanta[standing.level]:
             self._move(request, standing, standing.level + 1)
 
     def _join(self, request: RequestView) -> _Standing:
         prompt = request.prompt_tokens
-        level = next((i for i, quantum in enumerate(self._quanta) if quantum >= prompt), self._last)
+        level = next((i for i, quantum in enumerate(self._quanta) if quantum >= prompt), self._lowest)
         standing = self._standings[request] = _Standing(level, prompt, request.arrival)
         self._ranks[request] = level, request.arrival
         return standing

@@ -6,6 +6,7 @@ from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.last_runner import LastRunner
 from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
 __all__ = ["Priority"]
@@ -28,13 +29,15 @@ class Priority(SchedulingPolicy):
 
     def __init__(self) -> None:
         self._waiting = RankedQueue[tuple[int, float]]()
+        self._last_runner = LastRunner(_urgency, newest=False)
 
     def order(self, view: View) -> Order:
-        self._waiting.update(view.waiting, _urgency)
-        return Order(self._waiting.among(view.running, _urgency))
+        self._waiting.update(view, _urgency)
+        self._last_runner.begin_step()
+        return self._waiting.among(view.running, _urgency)
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
-        last = max(running, key=_urgency)
+        last = self._last_runner.of(running)
         return last if last.priority > request.priority or request in running else None
 
 

@@ -3,68 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
+from turnout.core.interfaces.scheduling import Entry
 from turnout.core.scheduling.order import Order, Stretch
+from turnout.core.scheduling.step_view import ChangeReader
 from turnout.core.types.request import RequestView
+from turnout.core.types.views import View
 
-__all__ = ["Change", "RankedQueue", "change_of"]
+__all__ = ["Merged", "RankedQueue"]
 
 Rank = TypeVar("Rank", bound=Any)
 Views = tuple[RequestView, ...]
-BLOCK = 256
-FEW = 64
-
-
-class Change(NamedTuple):
-    """What happened to the waiting requests between two steps."""
-
-    front: Views
-    """Those that came to wait before all others."""
-    left: Views
-    """Those that wait no longer."""
-    back: Views
-    """Those that came to wait behind all others."""
-
-
-NO_CHANGE = Change((), (), ())
-
-
-def change_of(before: Views, after: Views, waited: Container[RequestView]) -> Change | None:
-    """Compares the waiting requests of two steps, `waited` being those of `before`.
-
-    Takes a time that hardly grows with their number. None: too much has changed, or the requests that stayed
-    have changed places.
-    """
-    first = next((n for n, request in enumerate(after[: FEW + 1]) if request in waited), None)
-    if first is None or first > FEW:
-        return None
-    old, new, left = 0, first, list[RequestView]()
-    while old < len(before) and new < len(after):
-        if before[old : old + BLOCK] == after[new : new + BLOCK]:  # compared by identity, at memory speed
-            old, new = min(old + BLOCK, len(before)), min(new + BLOCK, len(after))
-        elif before[old] is after[new]:
-            same = _alike(before[old : old + BLOCK], after[new : new + BLOCK])
-            old, new = old + same, new + same
-        elif after[new] not in waited:
-            break
-        else:
-            left.append(before[old])
-            old += 1
-            if len(left) > FEW:
-                return None
-    left += before[old : old + FEW + 1 - len(left)]
-    back = after[new:]
-    if len(left) > FEW or len(back) > FEW or any(request in waited for request in back):
-        return None
-    return Change(after[:first], tuple(left), back)
-
-
-def _alike(some: Views, others: Views) -> int:
-    """Counts the requests that two stretches have in common at their beginning."""
-    pairs = enumerate(zip(some, others, strict=False))
-    return next((n for n, (one, other) in pairs if one is not other), min(len(some), len(others)))
 
 
 class RankedQueue(Generic[Rank]):
@@ -78,37 +30,29 @@ class RankedQueue(Generic[Rank]):
         self.requests: list[RequestView] = []
         self._sorted_ranks: list[Rank] = []
         """The rank of each of `requests`."""
-        self._seen: Views = ()
+        self._changes = ChangeReader()
 
-    def update(self, waiting: Views, rank: Callable[[RequestView], Rank]) -> Change:
-        """Adds those that came to wait, by `rank`, and forgets those that left; returns them."""
-        if waiting is self._seen:
-            return NO_CHANGE
-        change = change_of(self._seen, waiting, self.ranks)
+    def update(self, view: View, rank: Callable[[RequestView], Rank]) -> tuple[RequestView, ...]:
+        """Adds those that came to wait, by `rank`, and forgets those that left; returns these."""
+        change = self._changes.read(view)
         if change is None:
-            new = set(waiting)
-            change = Change((), tuple(r for r in self._seen if r not in new), waiting)
-            known = self.ranks
-            self.ranks = {r: known[r] if r in known else rank(r) for r in waiting}
-            self.requests = sorted(waiting, key=self.ranks.__getitem__)
-            self._sorted_ranks = [self.ranks[request] for request in self.requests]
-        else:
-            for request in change.left:
-                self._remove(request)
-            for request in reversed(change.front):
-                self._insert(request, rank(request), bisect_left)
-            for request in change.back:
-                self._insert(request, rank(request), bisect_right)
-        self._seen = waiting
-        return change
+            return self._sort_anew(view.waiting, rank)
+        for request in change.left:
+            self._remove(request)
+        for request in reversed(change.front):
+            self._insert(request, rank(request), bisect_left)
+        for request in change.back:
+            self._insert(request, rank(request), bisect_right)
+        return change.left
 
-    def change_rank(self, request: RequestView, rank: Rank) -> None:
-        """Gives a waiting request another rank."""
+    def change_rank(self, request: RequestView, rank: Rank, view: View) -> None:
+        """Gives a waiting request another rank, in the step of `view`."""
         self._remove(request)
-        equals = slice(bisect_left(self._sorted_ranks, rank), bisect_right(self._sorted_ranks, rank))
-        place = self._seen.index
-        ahead = sum(place(other) < place(request) for other in self.requests[equals])
-        self._insert(request, rank, lambda *_: equals.start + ahead)
+        first, end = bisect_left(self._sorted_ranks, rank), bisect_right(self._sorted_ranks, rank)
+        if first < end:
+            place = view.waiting.index
+            first += sum(place(other) < place(request) for other in self.requests[first:end])
+        self._insert(request, rank, lambda *_: first)
 
     def behind(self, running: Iterable[RequestView]) -> Order:
         """The order in which all running requests come first."""
@@ -120,28 +64,29 @@ class RankedQueue(Generic[Rank]):
         rank: Callable[[RequestView], Rank],
         first: int = 0,
         end: int | None = None,
-    ) -> list[RequestView | Stretch]:
-        """The parts of an order by rank; ties go to running requests, in the order given.
+    ) -> Merged[Rank]:
+        """The order by rank; ties go to running requests, in the order given.
 
         rank: of a running request. first, end: which of the waiting ones to name.
         """
-        end = len(self.requests) if end is None else end
-        parts = list[RequestView | Stretch]()
         runs = tuple(running)
-        ranks = list(map(rank, runs))
-        for place in sorted(range(len(runs)), key=ranks.__getitem__):
-            if first < end and self._sorted_ranks[first] < ranks[place]:
-                at = bisect_left(self._sorted_ranks, ranks[place], first, end)
-                parts.append(Stretch(_Part(self.requests, first, at)))
-                first = at
-            parts.append(runs[place])
-        return [*parts, Stretch(_Part(self.requests, first, end))]
+        by_rank = sorted(zip(map(rank, runs), runs, strict=True), key=itemgetter(0))
+        stretch = first, len(self.requests) if end is None else end
+        return Merged(by_rank, self.requests, self._sorted_ranks, stretch)
 
     def count_below(self, rank: Rank) -> int:
         """How many of the waiting requests have a lower rank."""
         return bisect_left(self._sorted_ranks, rank)
 
     # -------------------------------------------------------------- details
+
+    def _sort_anew(self, waiting: Views, rank: Callable[[RequestView], Rank]) -> Views:
+        """As `update`, where much has changed."""
+        known, before = self.ranks, self.requests
+        self.ranks = {r: known[r] if r in known else rank(r) for r in waiting}
+        self.requests = sorted(waiting, key=self.ranks.__getitem__)
+        self._sorted_ranks = [self.ranks[request] for request in self.requests]
+        return tuple(request for request in before if request not in self.ranks)
 
     def _insert(self, request: RequestView, rank: Rank, place: Callable[[list[Rank], Rank], int]) -> None:
         at = place(self._sorted_ranks, rank)
@@ -164,3 +109,37 @@ class _Part:
 
     def __iter__(self) -> Iterator[RequestView]:
         return map(self._requests.__getitem__, range(self._first, self._end))
+
+
+class Merged(Order, Generic[Rank]):
+    """Running requests among those that wait, by rank; merged as far as it is read."""
+
+    def __init__(
+        self,
+        running: list[tuple[Rank, RequestView]],
+        waiting: list[RequestView],
+        ranks: list[Rank],
+        stretch: tuple[int, int],
+    ) -> None:
+        """waiting, ranks: sorted. stretch: which of the waiting to name: the first, and behind the last."""
+        self._running = running
+        self._waiting, self._ranks, self._stretch = waiting, ranks, stretch
+
+    @property
+    def running(self) -> Iterator[RequestView]:
+        """The running requests by rank; equals as they were given."""
+        return (request for _, request in self._running)
+
+    def up_to(self, closed: Callable[[], bool]) -> Iterator[Entry]:
+        waiting, ranks, (place, end) = self._waiting, self._ranks, self._stretch
+        for rank, request in self._running:
+            while place < end and ranks[place] < rank:
+                if closed():
+                    end = place
+                    break
+                yield waiting[place]
+                place += 1
+            yield request
+        while place < end and not closed():
+            yield waiting[place]
+            place += 1

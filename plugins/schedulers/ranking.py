@@ -67,7 +67,7 @@ class AgedLength(SchedulingPolicy):
         def rank(request: RequestView) -> float:
             return sign * length(request) + aging * request.arrival
 
-        self._queue.update(view.waiting, rank)
+        self._queue.update(view, rank)
         return self._queue.behind(view.running)
 
 

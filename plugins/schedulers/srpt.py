@@ -10,6 +10,7 @@ from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.last_runner import LastRunner
 from turnout.plugins.schedulers.ranked_queue import RankedQueue
 from turnout.plugins.schedulers.ranking import Aging, non_negative
 
@@ -51,6 +52,8 @@ class Srpt(SchedulingPolicy):
         self._waiting = RankedQueue[float]()
         self._running: dict[RequestView, float] = {}
         """Ranks of the running requests."""
+        self._last_by_rank = LastRunner(self._rank, newest=False)
+        self._last_by_spared = LastRunner(self._spared, newest=False)
 
     def order(self, view: View) -> Order:
         predict, aging = view.predict, self._aging
@@ -59,18 +62,20 @@ class Srpt(SchedulingPolicy):
             to_come = max(0.0, predict(request) - request.output_tokens)
             return request.pending + to_come + aging * request.arrival
 
-        self._waiting.update(view.waiting, rank)
+        self._waiting.update(view, rank)
         if not self._preemptive:
             return self._waiting.behind(view.running)
         self._running = {request: rank(request) for request in view.running}
-        return Order(self._waiting.among(view.running, self._running.__getitem__))
+        self._last_by_rank.begin_step()
+        self._last_by_spared.begin_step()
+        return self._waiting.among(view.running, self._running.__getitem__)
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         if not self._preemptive:
             return super().victim(request, running)
         if request in self._running:
-            return max(running, key=self._rank)
-        last = max(running, key=self._spared)
+            return self._last_by_rank.of(running)
+        last = self._last_by_spared.of(running)
         return last if self._waiting.ranks[request] < self._spared(last) else None
 
     def _rank(self, request: RequestView) -> float:

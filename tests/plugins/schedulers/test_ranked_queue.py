@@ -7,65 +7,116 @@ import random
 import pytest
 
 from turnout.core.scheduling.order import Order, Stretch
-from turnout.plugins.schedulers.ranked_queue import RankedQueue, change_of
+from turnout.core.scheduling.queues import Queues
+from turnout.core.scheduling.step_view import StepView
+from turnout.core.types.views import KVView, View
+from turnout.plugins.schedulers.last_runner import LastRunner
+from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
 
 class Waiting:
-    """Stands in for a request's view."""
+    """Stands in for a request and for its view."""
+
+    width = 1
+    status = "new"
 
     def __init__(self, rank):
         self.rank = rank
+        self.view = self
 
 
 def rank_of(request):
     return request.rank
 
 
-def next_step(rng, waiting):
-    """As the queue changes: some leave, some are preempted, others arrive."""
-    leaving = (
-        rng.choice([0, 0, 1, 3, len(waiting)]) if rng.random() < 0.9 else rng.randrange(len(waiting) + 1)
-    )
-    gone = set(rng.sample(range(len(waiting)), min(leaving, len(waiting))))
-    stayed = [request for place, request in enumerate(waiting) if place not in gone]
-    front = [Waiting(rng.randrange(9)) for _ in range(rng.choice([0, 0, 1, 3]))]
-    if gone and rng.random() < 0.2:  # one that was admitted and preempted while no order was asked for
-        front.append(waiting[min(gone)])
-    back = [Waiting(rng.randrange(9)) for _ in range(rng.choice([0, 1, 2, 90]))]
-    return (*front, *stayed, *back)
+class Steps:
+    """Real queues of stand-ins, and the views of their steps."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.queues = Queues()
+        self._number = 0
+
+    def next_view(self):
+        """As the queue changes: some leave, some are preempted, others arrive."""
+        rng, queues = self.rng, self.queues
+        waiting = queues.waiting
+        many = len(waiting) if rng.random() < 0.1 else 3
+        for request in rng.sample(waiting, min(rng.randrange(many + 1), len(waiting))):
+            queues.admit(request) if rng.random() < 0.7 else queues.remove(request)
+        for request in rng.sample(queues.running, min(rng.choice([0, 0, 1, 3]), len(queues.running))):
+            queues.preempt(request)  # one, it may be, that waited at the last step
+        for _ in range(rng.choice([0, 1, 2, 90])):
+            queues.arrive(Waiting(rng.randrange(9)))
+        if rng.random() < 0.1:  # a step for which the policy is not asked
+            queues.changes.take()
+            self._number += 1
+        return self._view()
+
+    def _view(self):
+        self._number += 1
+        view = View(0.0, (), (), KVView(0, 0), bool, int, float)
+        return StepView.of(view, self._number, self.queues.changes.take(), lambda: self.queues.waiting_views)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_queue_is_as_sorted_anew(seed):
-    rng, queue, waiting = random.Random(seed), RankedQueue(), ()
+    steps, queue = Steps(random.Random(seed)), RankedQueue()
     few = 0
     for _ in range(60):
-        before, waiting = waiting, next_step(rng, waiting)
-        few += change_of(before, waiting, set(before)) is not None
-        queue.update(waiting, rank_of)
-        assert queue.requests == sorted(waiting, key=rank_of)
-        assert queue.ranks == {request: request.rank for request in waiting}
+        view = steps.next_view()
+        few += view.change is not None
+        queue.update(view, rank_of)
+        assert queue.requests == sorted(view.waiting, key=rank_of)
+        assert queue.ranks == {request: request.rank for request in view.waiting}
     assert few > 10
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_a_change_is_found_or_given_up(seed):
+@pytest.mark.parametrize("seed", range(40))
+def test_a_change_tells_the_step_before_from_this_one(seed):
+    steps, before = Steps(random.Random(seed)), ()
+    for _ in range(60):
+        queues, rng = steps.queues, steps.rng
+        for request in rng.sample(queues.waiting, min(rng.choice([0, 1, 5]), len(queues.waiting))):
+            queues.admit(request)
+        for request in rng.sample(queues.running, min(rng.choice([0, 2]), len(queues.running))):
+            queues.preempt(request)
+        for _ in range(rng.choice([0, 3, 70])):
+            queues.arrive(Waiting(0))
+        change, waiting = queues.changes.take(), queues.waiting_views
+        if change is not None:
+            stayed = tuple(request for request in before if request not in set(change.left))
+            assert (*change.front, *stayed, *change.back) == waiting
+        before = waiting
+
+
+def test_requests_of_a_view_are_listed_when_they_are_asked_for():
+    listed = []
+    view = View(0.0, (), (), KVView(0, 0), bool, int, float)
+    step = StepView.of(view, 1, None, lambda: listed.append(1) or ("a",))
+    assert listed == []
+    assert step.waiting == ("a",)
+    assert step._replace(running=("b",)).waiting == ("a",)
+    assert step._replace(running=("b",)).running == ("b",)
+    assert listed == [1]
+
+
+@pytest.mark.parametrize("newest", [True, False])
+@pytest.mark.parametrize("seed", range(40))
+def test_the_last_runner_is_that_of_all_who_run_now(seed, newest):
     rng = random.Random(seed)
-    before = tuple(Waiting(0) for _ in range(rng.choice([0, 5, 300, 1000])))
-    after = next_step(rng, before)
-    if rng.random() < 0.2 and len(after) > 2:
-        after = (*after[1:], after[0])
-    change = change_of(before, after, set(before))
-    if change is not None:
-        stayed = tuple(request for request in before if request not in set(change.left))
-        assert (*change.front, *stayed, *change.back) == after
-
-
-def test_of_thousands_the_one_that_left_is_found():
-    before = tuple(Waiting(0) for _ in range(10_000))
-    newcomer = Waiting(0)
-    change = change_of(before, (*before[:7000], *before[7001:], newcomer), set(before))
-    assert change == ((), (before[7000],), (newcomer,))
+    last = LastRunner(rank_of, newest=newest)
+    running = [Waiting(rng.randrange(9)) for _ in range(30)]
+    for _ in range(10):
+        last.begin_step(sorted(running, key=rank_of) if newest and rng.random() < 0.5 else ())
+        for _ in range(rng.randrange(8)):
+            found = last.of(tuple(running))
+            assert found is max(reversed(running) if newest else running, key=rank_of)
+            if rng.random() < 0.7 and len(running) > 5:
+                running.remove(found)
+            if rng.random() < 0.3:  # another is dropped
+                del running[rng.randrange(len(running))]
+            running += [Waiting(rng.randrange(9)) for _ in range(rng.choice([0, 0, 1, 5]))]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -73,8 +124,8 @@ def test_running_requests_stand_among_those_that_wait(seed):
     rng, queue = random.Random(seed), RankedQueue()
     waiting = tuple(Waiting(rng.randrange(20)) for _ in range(50))
     running = [Waiting(rng.randrange(20)) for _ in range(10)]
-    queue.update(waiting, rank_of)
-    assert list(Order(queue.among(running, rank_of))) == sorted([*running, *waiting], key=rank_of)
+    queue.update(View(0.0, (), waiting, KVView(0, 0), bool, int, float), rank_of)
+    assert list(queue.among(running, rank_of)) == sorted([*running, *waiting], key=rank_of)
     assert list(queue.behind(running)) == [*running, *sorted(waiting, key=rank_of)]
 
 
