@@ -6,7 +6,7 @@ them reads what changed (`StepView.change`), and the tuple is made only for thos
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from turnout.core.types.request import RequestView
@@ -48,13 +48,16 @@ class StepView(View):
         return made
 
     @property
-    def waiting(self) -> Views:  # type: ignore[override]
+    def waiting(self) -> Views:
         if self._listed is None:
             self._listed = self._list()
         return self._listed
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(View._make(super().__iter__())._replace(waiting=self.waiting))
+
     def _replace(self, **fields: Any) -> View:  # type: ignore[override]
-        return View(*self)._replace(**{"waiting": self.waiting, **fields})
+        return View(*self)._replace(**fields)
 
 
 class WaitingChanges:

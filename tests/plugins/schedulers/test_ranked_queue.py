@@ -98,6 +98,7 @@ def test_requests_of_a_view_are_listed_when_they_are_asked_for():
     assert step.waiting == ("a",)
     assert step._replace(running=("b",)).waiting == ("a",)
     assert step._replace(running=("b",)).running == ("b",)
+    assert list(step)[2] == ("a",)
     assert listed == [1]
 
 
