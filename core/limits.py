@@ -28,6 +28,7 @@ __all__ = [
     "COPIES",
     "DEPTH",
     "DETOKENIZED",
+    "EVENTS_KEPT",
     "EXTRA_ARGS",
     "FIELDS",
     "FILE",
@@ -397,6 +398,12 @@ BACKGROUND = Limit(
     unit="responses",
     what="responses in the background that have not ended",
     answer="503 with `Retry-After`",
+)
+EVENTS_KEPT = Limit(
+    most=32 * 2**20,
+    unit="bytes",
+    what="events of streamed responses in the background that have ended",
+    answer="those of the response that ended first go",
 )
 FORM = Limit(
     most=256 * 2**10,

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from turnout.config import ServerConfig
-from turnout.server.api.background import Background, end_unfinished
+from turnout.server.api.background.background import Background, end_unfinished
 from turnout.server.api.text_pool import TextPool
 from turnout.server.fleet.arm_header import mark_arm
 from turnout.server.fleet.arms import Arms, ServedArm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 
 from starlette.requests import Request
@@ -21,7 +21,7 @@ from turnout.server.http.request_memory import HeldMemory, held_memory
 from turnout.server.renderers.renderer import Renderer
 from turnout.text.choice_text import TextDelta
 
-__all__ = ["LARGE", "respond"]
+__all__ = ["LARGE", "EventStream", "respond"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,10 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
             deltas = generation.deltas()
             # A refusal must still become a status code, so the response starts with the first delta.
             first = await while_connected(request.receive, _first(deltas))
-            return EventStream(_events(generation, renderer, first, deltas, thread), memory, renderer)
+            events = _events(generation, renderer, first, deltas, thread)
+            return EventStream(
+                events, memory, renderer.media_type, lambda error: renderer.error(error) + renderer.end()
+            )
         choices = await while_connected(request.receive, generation.choices())
     if generation.entries < LARGE:
         body = renderer.whole(choices, generation)
@@ -63,10 +66,14 @@ def _counted(request: Request, generation: Generation) -> Iterator[None]:
 class EventStream(PieceResponse):
     """A stream of server-sent events."""
 
-    def __init__(self, events: AsyncGenerator[bytes, None], memory: HeldMemory, renderer: Renderer) -> None:
-        super().__init__(
-            events, renderer.media_type, memory, lambda error: renderer.error(error) + renderer.end()
-        )
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        memory: HeldMemory,
+        media_type: str = Renderer.media_type,
+        ended_by: Callable[[Exception], bytes] | None = None,
+    ) -> None:
+        super().__init__(events, media_type, memory, ended_by)
         self.headers.update({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
 

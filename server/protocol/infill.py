@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -12,9 +12,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
+from turnout.server.protocol.completions import PlainPrompt
 from turnout.server.protocol.unsupported import refuse_unsupported
 
-__all__ = ["ExtraFile", "InfillRequest", "Infilled", "Timings"]
+__all__ = ["ExtraFile", "InfillPrompt", "InfillRequest", "Infilled", "Timings"]
 
 EDITORS = frozenset(
     {
@@ -88,6 +89,8 @@ class InfillRequest(BaseModel):
     """The form of the missing part, as `structured_outputs.json`."""
     grammar: str | None = None
     """The same by a grammar."""
+    response_format: dict[str, Any] | None = None
+    """The same as OpenAI gives it."""
     stream: bool = False
     """Answer in pieces."""
     response_fields: list[str] | None = None
@@ -99,6 +102,11 @@ class InfillRequest(BaseModel):
         refuse_unsupported({name: value for name, value in unknown.items() if name not in EDITORS})
         if self.n_predict < -1:
             raise RequestError("n_predict must be -1 or more", "n_predict")
+        forms = [name for name in ("json_schema", "grammar") if getattr(self, name) is not None]
+        if (self.response_format or {"type": "text"}).get("type") != "text":
+            forms.append("response_format")
+        if len(forms) > 1:
+            raise RequestError(f"{' and '.join(forms)} are ways to ask for the same; give one", forms[1])
         return self
 
     @field_validator("input_extra", mode="after")
@@ -127,12 +135,25 @@ class InfillRequest(BaseModel):
             "stop": self.stop,
             "guided_json": self.json_schema,
             "guided_grammar": self.grammar,
+            "response_format": self.response_format,
             "stop_token_ids": list(ends) or None,
             "repetition_penalty": self.repeat_penalty,
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "stream": self.stream,
         }
+
+
+class InfillPrompt(PlainPrompt):
+    """The completion that fills in, with the names that a client of ``/infill`` knows."""
+
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        **PlainPrompt.FIELDS,
+        "guided_json": "json_schema",
+        "guided_grammar": "grammar",
+        "max_tokens": "n_predict",
+        "repetition_penalty": "repeat_penalty",
+    }
 
 
 class Timings(msgspec.Struct):

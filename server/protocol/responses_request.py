@@ -52,7 +52,8 @@ class ResponsesRequest(BaseModel):
     model: str | None = None
     """Another name than the served one gets 404. Default: the served one."""
     input: str | FailFastList[Item]
-    """A text, or items: messages, `function_call`, `function_call_output` and `reasoning`."""
+    """A text, or items: messages, `function_call`, `function_call_output`, `reasoning`, and `item_reference`
+    to an item of a stored response."""
     instructions: str | None = None
     """What the model is told first."""
     tools: FailFastList[Item] | None = None
@@ -94,6 +95,14 @@ class ResponsesRequest(BaseModel):
         if isinstance(self.input, str):
             return [{"type": "message", "role": "user", "content": self.input}]
         return self.input
+
+    def references(self) -> list[tuple[int, str]]:
+        """The items that only refer to others: their numbers, and the names of those. Raises RequestError."""
+        return [
+            (number, _referred(f"input[{number}].id", item))
+            for number, item in enumerate(self.input_items())
+            if _refers(item)
+        ]
 
     def chat_fields(self, before: Sequence[Item] = ()) -> dict[str, Any]:
         """The fields of a chat request that asks for the same. Raises RequestError for what is not
@@ -174,10 +183,22 @@ def _message(where: str, item: Item) -> Iterator[Item]:
     elif kind == "reasoning":
         if told := _text(f"{where}.content", item.get("content")):
             yield {"role": "assistant", "content": None, "reasoning_content": told}
-    elif kind != "item_reference":
-        raise RequestError(f"{where} has the type {kind!r}, which is not supported", "input")
     else:
-        raise RequestError(f"{where} refers to an item; send the item, or previous_response_id", "input")
+        raise RequestError(f"{where} has the type {kind!r}, which is not supported", "input")
+
+
+def _refers(item: Item) -> bool:
+    """Whether an item is the name of another; its type may be left out."""
+    return item.get("type") == "item_reference" or (
+        item.get("type") is None and item.keys() <= {"type", "id"}
+    )
+
+
+def _referred(where: str, item: Item) -> str:
+    name = item.get("id")
+    if not isinstance(name, str):
+        raise RequestError(f"{where} should be the id of an item", "input")
+    return name
 
 
 def _text(where: str, content: object) -> str:

@@ -40,13 +40,15 @@ def stored_items(items: Sequence[Item]) -> list[Item]:
 
 def _stored(item: Item) -> Item:
     kind = item.get("type", "message")
-    own = {"id": item.get("id") or f"{PREFIXES[kind]}_{uuid4().hex}", "type": kind}
+    given = item.get("id")
+    name = given if given and isinstance(given, str) else f"{PREFIXES[kind]}_{uuid4().hex}"
+    own = {"id": name, "type": kind}
     if kind == "message":
         return {"status": "completed", **item, **own, "content": _parts(item)}
     if kind == "reasoning":
         return {"summary": [], **item, **own}
-    given = {"arguments": "{}"} if kind == "function_call" else {}
-    return {"status": "completed", **given, **item, **own}
+    default = {"arguments": "{}"} if kind == "function_call" else {}
+    return {"status": "completed", **default, **item, **own}
 
 
 def _parts(item: Mapping[str, Any]) -> list[Item]:

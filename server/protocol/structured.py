@@ -74,7 +74,7 @@ def _by_response_format(value: Mapping[str, Any]) -> StructuredOutputs | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        return StructuredOutputs(json_object=True)
+        return _any_object_or(value.get("schema"))
     if kind != "json_schema":
         raise RequestError(
             f"response_format.type must be 'text', 'json_object' or 'json_schema', not {kind!r}"
@@ -83,6 +83,15 @@ def _by_response_format(value: Mapping[str, Any]) -> StructuredOutputs | None:
     schema = described.get("schema") if isinstance(described, dict) else None
     if not isinstance(schema, dict):
         raise RequestError("response_format.json_schema.schema must be an object")
+    return StructuredOutputs(json=schema)
+
+
+def _any_object_or(schema: object) -> StructuredOutputs:
+    """Any object; or one by a schema, as llama.cpp has it."""
+    if schema is None:
+        return StructuredOutputs(json_object=True)
+    if not isinstance(schema, dict):
+        raise RequestError("response_format.schema must be an object")
     return StructuredOutputs(json=schema)
 
 

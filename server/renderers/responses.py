@@ -90,8 +90,12 @@ class ResponsesRenderer(Renderer):
 
     async def keep(self, generation: Generation) -> None:
         if self.keeper is not None:
-            body = self._whole or self._body(self._ended, generation)
+            body = self._whole or self.ended(generation)
             self.store = body.store = await self.keeper(body)
+
+    def ended(self, generation: Generation) -> ResponseBody:
+        """The response whose deltas have all been rendered."""
+        return self._body(self._ended, generation)
 
     def begun(self, generation: Generation) -> ResponseBody:
         """The response while nothing has been generated."""
@@ -117,8 +121,12 @@ class ResponsesRenderer(Renderer):
         return events
 
     def closing(self, generation: Generation) -> bytes:
-        body = self._body(self._ended, generation)
-        return self._event(f"response.{body.status}", response=body)
+        return self.last(self.ended(generation))
+
+    def last(self, body: ResponseBody) -> bytes:
+        """The event of a response's end, whatever that is; the API has none for one that is cancelled."""
+        status = "failed" if body.status == "cancelled" else body.status
+        return self._event(f"response.{status}", response=body)
 
     def error(self, error: Exception) -> bytes:
         told = error_body(error).error

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from turnout.core import limits
 from turnout.core.errors import StorageError
@@ -19,12 +23,20 @@ CREATE TABLE IF NOT EXISTS responses (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, previous TEXT, status TEXT NOT NULL, used REAL NOT NULL,
     size INTEGER NOT NULL, body BLOB NOT NULL, input BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS by_use ON responses (used, size)
+CREATE INDEX IF NOT EXISTS by_use ON responses (used, size);
+CREATE TABLE IF NOT EXISTS items (
+    owner TEXT NOT NULL, id TEXT NOT NULL, response TEXT NOT NULL, PRIMARY KEY (owner, id, response)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS items_of ON items (response);
+CREATE TRIGGER IF NOT EXISTS forget_items AFTER DELETE ON responses
+    BEGIN DELETE FROM items WHERE response = OLD.id; END
 """
 VERSION = 0x5247_01
 DAY = 86_400
 ROW = 200
 """Bytes that a response takes beside its texts, about."""
+ITEM = 200
+"""Bytes that finding an item by its name takes, about."""
 FIELDS = "id, owner, previous, status, body, input"
 
 
@@ -43,9 +55,28 @@ class StoredResponse:
     input: bytes
     """The request's own items, as a list in JSON."""
 
+    @cached_property
+    def items(self) -> frozenset[str]:
+        """The names of the items that it answered and gave. Reads both texts, which may be large."""
+        return _names(msgspec.json.decode(self.input, type=list[_Item])) | _names(
+            msgspec.json.decode(self.body, type=_Body).output
+        )
+
     @property
     def size(self) -> int:
         return len(self.body) + len(self.input) + ROW
+
+
+class _Item(msgspec.Struct):
+    id: Any = None
+
+
+class _Body(msgspec.Struct):
+    output: list[_Item] = []
+
+
+def _names(items: Sequence[_Item]) -> frozenset[str]:
+    return frozenset(item.id for item in items if isinstance(item.id, str))
 
 
 @dataclass(frozen=True)
@@ -73,17 +104,25 @@ class ResponseStore:
 
     async def put(self, response: StoredResponse) -> None:
         """Stores a response, or its new state. Raises StorageError for one beyond the bounds, too."""
-        if response.size > self._bounds.size:
-            message = f"the response has {response.size:,} bytes, more than --response-store-size"
-            raise StorageError(message, full=True)
         await self._database.run(lambda connection: self._put(connection, response))
 
     def _put(self, connection: sqlite3.Connection, new: StoredResponse) -> None:
+        size = new.size + ITEM * len(new.items)
+        if size > self._bounds.size:
+            message = f"the response has {size:,} bytes, more than --response-store-size"
+            raise StorageError(message, full=True)
         now = self._clock()
-        row = (new.id, new.owner, new.previous, new.status, new.body, new.input, now, new.size)
+        row = (new.id, new.owner, new.previous, new.status, new.body, new.input, now, size)
         connection.execute(
             f"INSERT OR REPLACE INTO responses ({FIELDS}, used, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row
         )
+        connection.executemany(
+            "INSERT OR IGNORE INTO items (owner, id, response) VALUES (?, ?, ?)",
+            [(new.owner, item, new.id) for item in new.items],
+        )
+        self._bound(connection, now)
+
+    def _bound(self, connection: sqlite3.Connection, now: float) -> None:
         connection.execute("DELETE FROM responses WHERE used < ?", (now - self._bounds.days * DAY,))
         count, size = connection.execute("SELECT count(*), sum(size) FROM responses").fetchone()
         while count > self._bounds.entries or size > self._bounds.size:
@@ -120,13 +159,45 @@ class ResponseStore:
                 if size > most or len(found) > limits.MESSAGES.most:
                     raise ChainTooLong
                 wanted = each.previous or ""
-            now = self._clock()
-            connection.executemany(
-                "UPDATE responses SET used = ? WHERE id = ?", [(now, each.id) for each in found]
-            )
+            self._use(connection, [each.id for each in found])
             return found[::-1]
 
         return await self._database.run(work)
+
+    async def holding(self, items: Iterable[str], owner: str, most: int) -> Sequence[StoredResponse]:
+        """The responses that hold items of a client, the one that was used last for each that is there.
+
+        Raises ChainTooLong where they have more than `most` bytes.
+        """
+
+        def work(connection: sqlite3.Connection) -> Sequence[StoredResponse]:
+            found: dict[str, StoredResponse] = {}
+            held: set[str] = set()
+            size = 0
+            for item in items:
+                if item in held or (each := self._last_with(connection, item, owner)) is None:
+                    continue
+                found[each.id] = each
+                held |= each.items
+                size += each.size
+                if size > most:
+                    raise ChainTooLong
+            self._use(connection, found)
+            return list(found.values())
+
+        return await self._database.run(work)
+
+    def _last_with(self, connection: sqlite3.Connection, item: str, owner: str) -> StoredResponse | None:
+        named = connection.execute(
+            "SELECT responses.id FROM items JOIN responses ON responses.id = items.response "
+            "WHERE items.owner = ? AND items.id = ? ORDER BY used DESC LIMIT 1",
+            (owner, item),
+        ).fetchone()
+        return named and self._get(connection, named[0], owner)
+
+    def _use(self, connection: sqlite3.Connection, ids: Iterable[str]) -> None:
+        now = self._clock()
+        connection.executemany("UPDATE responses SET used = ? WHERE id = ?", [(now, id) for id in ids])
 
     async def unfinished(self) -> Sequence[StoredResponse]:
         """Responses that were in progress when a server ended."""

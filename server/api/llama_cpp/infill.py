@@ -25,8 +25,7 @@ from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import operation
 from turnout.server.http.pieces import PieceResponse
 from turnout.server.http.request_memory import held_memory
-from turnout.server.protocol.completions import PlainPrompt
-from turnout.server.protocol.infill import Infilled, InfillRequest
+from turnout.server.protocol.infill import Infilled, InfillPrompt, InfillRequest
 from turnout.server.renderers.infill import InfillRenderer
 from turnout.text.prompt.fill_in import FillIn, needed_fill_in
 
@@ -45,24 +44,26 @@ async def infill(request: Request) -> Response:
             request.receive, context.texts.run(asked.size, partial(_completion, arm, asked))
         )
         client, memory = client_of(request), held_memory(request)
-        with memory.growing():
-            preparing = prepared_prompts(context.texts, arm, body, id, client, memory)
-            prepared = await while_connected(request.receive, preparing)
-        metrics, only = context.metrics[arm.name], asked.n_predict == 0
-        generation = Generation(arm.client, arm.tokenizer, metrics, prepared.requests, 1, prompt_only=only)
-        response = await respond(request, generation, renderer, stream=asked.stream)
+        with body.client_field_names():
+            with memory.growing():
+                preparing = prepared_prompts(context.texts, arm, body, id, client, memory)
+                prepared = await while_connected(request.receive, preparing)
+            metrics, only = context.metrics[arm.name], asked.n_predict == 0
+            requests = prepared.requests
+            generation = Generation(arm.client, arm.tokenizer, metrics, requests, 1, prompt_only=only)
+            response = await respond(request, generation, renderer, stream=asked.stream)
         if asked.stream or asked.response_fields is None:
             return response
         whole = await response.gathered() if isinstance(response, PieceResponse) else bytes(response.body)
         return JsonResponse(_chosen(msgspec.json.decode(whole), asked.response_fields))
 
 
-def _completion(arm: ServedArm, asked: InfillRequest) -> PlainPrompt:
+def _completion(arm: ServedArm, asked: InfillRequest) -> InfillPrompt:
     ready = arm.client.ready
     fill_in = needed_fill_in(arm.tokenizer, "input_suffix", ready.max_model_len)
     ends = [token for token in fill_in.ends if token < ready.vocab_size]
     prompt = _prompt(fill_in, asked, ready.max_model_len)
-    return validate_body(asked.fields(prompt, ends), PlainPrompt, may_be_deep=False)
+    return validate_body(asked.fields(prompt, ends), InfillPrompt, may_be_deep=False)
 
 
 def _prompt(fill_in: FillIn, asked: InfillRequest, context: int) -> list[int]:

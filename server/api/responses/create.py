@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from turnout.server.api.context import context_of
 from turnout.server.api.conversation import prepared_generation, translated
-from turnout.server.api.respond import respond
+from turnout.server.api.respond import EventStream, respond
 from turnout.server.api.responses.keeping import (
     earlier_items,
     end_keeper,
@@ -22,6 +22,7 @@ from turnout.server.api.responses.keeping import (
     put_begun,
     wants_store,
 )
+from turnout.server.api.responses.references import with_references
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import going_on
@@ -43,6 +44,7 @@ async def responses(request: Request) -> Response:
     context.check_model(asked.model)
     stored = wants_store(request, asked)
     before = await earlier_items(request, asked)
+    asked = await with_references(request, asked)
     body = await translated(request, partial(asked.chat_fields, before))
     id = f"resp_{uuid.uuid4().hex}"
     with context.assigned_arm(request, body.user, id) as arm:
@@ -54,7 +56,9 @@ async def responses(request: Request) -> Response:
             id, context.model_name, int(time.time()), echoed, keeper=keeper, store=stored
         )
         if asked.background:
-            return JsonResponse(await _begun(request, asked, arm, generation, renderer))
+            begun = await _begun(request, asked, arm, generation, renderer)
+            log = context.background.logs.find(id)
+            return JsonResponse(begun) if log is None else EventStream(log.read(0), held_memory(request))
         return await respond(request, generation, renderer, stream=bool(asked.stream))
 
 
@@ -70,7 +74,8 @@ async def _begun(
     background.check_room()
     body = renderer.begun(generation)
     await put_begun(request, asked, body)
-    background.start(generation, renderer, end_keeper(request), _going_on(request, arm, generation))
+    held = _going_on(request, arm, generation)
+    background.start(generation, renderer, end_keeper(request), held, stream=bool(asked.stream))
     return body
 
 

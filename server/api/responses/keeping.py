@@ -21,7 +21,7 @@ from turnout.server.protocol.stored_items import stored_items
 from turnout.server.renderers.responses import Keeper, ResponseBody
 from turnout.server.storage.response_store import ChainTooLong, ResponseStore, StoredResponse
 
-__all__ = ["earlier_items", "end_keeper", "items_of", "keeper_of", "put_begun", "wants_store"]
+__all__ = ["DECODED", "earlier_items", "end_keeper", "items_of", "keeper_of", "put_begun", "wants_store"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,8 @@ def wants_store(request: Request, asked: ResponsesRequest) -> bool:
         if given and not there:
             message = f"{name} needs stored responses, which this server has with --response-store; without, "
             raise RequestError(f"{message}send the whole conversation as input", name)
-    if asked.background:
-        if asked.store is False:
-            raise RequestError("background needs a stored response; leave out store", "store")
-        if asked.stream:
-            raise RequestError("a response in the background cannot be streamed; leave out stream", "stream")
+    if asked.background and asked.store is False:
+        raise RequestError("background needs a stored response; leave out store", "store")
     return there and asked.store is not False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,12 +11,14 @@ from starlette.responses import Response
 
 from turnout.core.errors import RequestError
 from turnout.server.api.context import context_of
+from turnout.server.api.respond import EventStream
 from turnout.server.api.responses.keeping import items_of
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import PAGING, STORAGE, operation
+from turnout.server.http.openapi.operation import EVENTS, PAGING, STORAGE, Parameter, operation
 from turnout.server.http.paging import Page
+from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.stored_items import DeletedResponse, ItemList
 from turnout.server.renderers.responses import ResponseBody
 from turnout.server.storage.response_store import ChainTooLong, ResponseStore, StoredResponse
@@ -23,12 +26,49 @@ from turnout.server.storage.response_store import ChainTooLong, ResponseStore, S
 __all__ = ["cancel_response", "delete_response", "list_input_items", "show_response"]
 
 
-@operation(answer=ResponseBody, statuses=STORAGE)
+MOST_DIGITS = 12
+"""Of an event's number."""
+STREAMED = (
+    Parameter(
+        "stream", "Send the events of a response that began with `background` and `stream`.", "boolean"
+    ),
+    Parameter("starting_after", "The last event that is known already, by its number.", "integer"),
+)
+
+
+@operation(answer=ResponseBody, streams=EVENTS, statuses=STORAGE, parameters=STREAMED)
 async def show_response(request: Request) -> Response:
-    """Shows a stored response."""
-    if request.query_params.get("stream", "false").lower() not in ("false", "0"):
-        raise RequestError("a stored response is shown whole; leave out stream", "stream")
-    return _whole(await _found(request))
+    """Shows a stored response, or streams one in the background from any event on."""
+    first = _first_event(request.query_params)
+    found = await _found(request)
+    if first is None:
+        return _whole(found)
+    log = context_of(request).background.logs.find(found.id)
+    if log is None:
+        raise RequestError(
+            f"the events of the response {found.id} are not there: a response has them if it began with "
+            "background and stream, until those of later ones take their room; leave out stream",
+            "stream",
+        )
+    return EventStream(log.read(first), held_memory(request))
+
+
+def _first_event(query: Mapping[str, str]) -> int | None:
+    """The number of the first event that is asked for; None: the response is to be shown whole."""
+    stream, after = query.get("stream", "false").lower(), query.get("starting_after")
+    if stream not in ("true", "1", "false", "0"):
+        raise RequestError(f"stream should be true or false, not {stream!r}", "stream")
+    if stream in ("false", "0"):
+        if after is not None:
+            raise RequestError("starting_after is only allowed together with stream", "starting_after")
+        return None
+    if after is None:
+        return 0
+    if not (after.isascii() and after.isdigit() and len(after) <= MOST_DIGITS):
+        raise RequestError(
+            f"starting_after should be the number of an event, not {after!r}", "starting_after"
+        )
+    return int(after) + 1
 
 
 @operation(answer=DeletedResponse, statuses=STORAGE)
@@ -36,6 +76,7 @@ async def delete_response(request: Request) -> Response:
     """Deletes a stored response."""
     found = await _found(request)
     await context_of(request).background.cancel(found.id)
+    context_of(request).background.logs.forget(found.id)
     if not await _store(request).delete(found.id, found.owner):
         raise _unknown(found.id)
     return JsonResponse(DeletedResponse(found.id))

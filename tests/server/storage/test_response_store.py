@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from turnout.core.errors import ConfigError, StorageError
-from turnout.server.api.background import end_unfinished
+from turnout.server.api.background.background import end_unfinished
 from turnout.server.storage.response_store import (
     Bounds,
     ChainTooLong,
@@ -48,8 +48,21 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def response(id: int, *, previous: int | None = None, owner: str = "me", size: int = 10) -> StoredResponse:
-    return StoredResponse(str(id), owner, previous and str(previous), "completed", b"x" * size, b"[]")
+def response(
+    id: int,
+    *,
+    previous: int | None = None,
+    owner: str = "me",
+    size: int = 40,
+    items: str = "",
+    asked: str = "",
+) -> StoredResponse:
+    """items, asked: the names of what it gave, and of what it answered."""
+    output, input = ([{"id": name} for name in names] for names in (items, asked))
+    body = json.dumps({"output": output}).encode().ljust(size)
+    return StoredResponse(
+        str(id), owner, previous and str(previous), "completed", body, json.dumps(input).encode()
+    )
 
 
 def kept(store: ResponseStore, ids: range = range(1, 12)) -> list[int]:
@@ -101,6 +114,38 @@ def test_a_conversation_is_found_in_order_and_bounded(store: ResponseStore) -> N
         run(store.conversation("3", "me", 500))
     run(store.delete("2", "me"))
     assert run(store.conversation("3", "me", 10_000)) == "2"
+
+
+def holders(store: ResponseStore, items: str, owner: str = "me", most: int = 10_000) -> list[str]:
+    return [each.id for each in run(store.holding(items, owner, most))]
+
+
+def test_items_are_found_by_their_names(store: ResponseStore, clock: Clock) -> None:
+    for number, (asked, items) in enumerate([("a", "bc"), ("", "d"), ("b", "e")], 1):
+        clock.now += 1
+        run(store.put(response(number, asked=asked, items=items)))
+    assert [holders(store, item) for item in "bacdex"] == [["3"], ["1"], ["1"], ["2"], ["3"], []]
+    assert sorted(holders(store, "abcdex")) == ["1", "2", "3"]
+    assert holders(store, "a", owner="you") == []
+    with pytest.raises(ChainTooLong):
+        holders(store, "ad", most=300)
+    run(store.delete("3", "me"))
+    assert holders(store, "be") == ["1"], "the other response with b"
+
+
+def test_items_go_with_their_responses(store: ResponseStore, clock: Clock) -> None:
+    for number in range(8):
+        clock.now += 1
+        run(store.put(response(number, items=str(number))))
+    assert holders(store, "01234567") == ["3", "4", "5", "6", "7"]
+    (left,) = run(store._database.run(lambda db: db.execute("SELECT count(*) FROM items").fetchone()))
+    assert left == 5
+
+
+def test_a_new_state_has_its_items(store: ResponseStore) -> None:
+    run(store.put(response(1, asked="a")))
+    run(store.update("1", "me", "completed", response(1, items="b").body))
+    assert holders(store, "b") == holders(store, "a") == ["1"]
 
 
 def test_what_a_server_left_unfinished_has_failed(store: ResponseStore) -> None:

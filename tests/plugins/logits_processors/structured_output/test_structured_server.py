@@ -45,6 +45,7 @@ def text_of(answer: dict[str, Any], index: int = 0) -> str:
             }
         },
         {"response_format": {"type": "json_schema", "json_schema": {"name": "it", "schema": SCHEMA}}},
+        {"response_format": {"type": "json_object", "schema": SCHEMA}},
         {"guided_json": SCHEMA},
         {"guided_json": json.dumps(SCHEMA)},
         {"structured_outputs": {"json": SCHEMA, "regex": None, "disable_fallback": False}},
@@ -88,6 +89,7 @@ def test_every_other_form(server: RunningServer, path: str, form: dict[str, Any]
             "not",
         ),
         ({"response_format": {"type": "json_schema"}}, "response_format", "schema must be an object"),
+        ({"response_format": {"type": "json_object", "schema": 1}}, "response_format", "must be an object"),
         ({"response_format": {"type": "xml"}}, "response_format", "'json_schema', not 'xml'"),
         (
             {"structured_outputs": {"structural_tag": "x"}},
@@ -120,6 +122,39 @@ def test_what_is_wrong_is_named(
         assert (response.status_code, error["type"]) == (400, "invalid_request_error")
         assert error["param"] == field and reason in error["message"]
     eventually(lambda: server.work() == 0)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"json_schema": SCHEMA},
+        {"grammar": 'root ::= "{\\"ok\\":true,\\"名\\":\\"\\"}"'},
+        {"response_format": {"type": "json_object", "schema": SCHEMA}},
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+        {"response_format": {"type": "text"}, "json_schema": SCHEMA},
+    ],
+)
+def test_what_is_filled_in_has_the_form(server: RunningServer, form: dict[str, Any]) -> None:
+    answer = server.post("/infill", input_prefix="x = ", n_predict=200, seed=1, **form).json()
+    validate(json.loads(answer["content"]), SCHEMA)
+    assert answer["stop_type"] == "eos"
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        ({"json_schema": {"type": "strin"}}, "json_schema"),
+        ({"grammar": "root ::= ("}, "grammar"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"json_schema": SCHEMA, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"json_schema": SCHEMA, "grammar": 'root ::= "a"'}, "grammar"),
+    ],
+)
+def test_a_wrong_form_of_what_is_filled_in_is_named(
+    server: RunningServer, form: dict[str, Any], field: str
+) -> None:
+    refused = server.post("/infill", input_prefix="x = ", **form)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, field), refused.text
 
 
 def test_a_response_format_of_text_asks_for_nothing(server: RunningServer) -> None:

@@ -138,6 +138,117 @@ def test_a_background_response_is_cancelled(client: openai.OpenAI) -> None:
         ask(client, previous_response_id=begun.id)
 
 
+def begun_stream(client: openai.OpenAI, **fields: Any) -> tuple[str, Any]:
+    """The name of a response in the background, and the stream of its events."""
+    stream = ask(client, background=True, stream=True, **fields)
+    first = next(stream)
+    assert first.type == "response.created" and first.response.background is True
+    return first.response.id, stream
+
+
+def test_a_background_response_is_streamed(client: openai.OpenAI) -> None:
+    id, stream = begun_stream(client)
+    events = list(stream)
+    assert [event.sequence_number for event in events] == list(range(1, len(events) + 1))
+    plain = [event.type for event in ask(client, stream=True)][1:]
+    assert [event.type for event in events] == plain
+    assert events[-1].response == client.responses.retrieve(id)
+    assert events[-1].response.output_text == ask(client).output_text
+
+
+def test_a_stream_is_read_on_from_any_event(client: openai.OpenAI) -> None:
+    """While it goes on, and when it has ended."""
+    id, stream = begun_stream(client, max_output_tokens=60)
+    seen = [next(stream) for _ in range(9)]
+    stream.close()
+    later = list(client.responses.retrieve(id, stream=True, starting_after=seen[-1].sequence_number))
+    assert later[-1].type == "response.incomplete"
+    everything = list(client.responses.retrieve(id, stream=True))
+    assert everything[1:] == [*seen, *later]
+    for number in (0, 20, len(everything) - 2, len(everything) - 1, 10**6):
+        assert (
+            list(client.responses.retrieve(id, stream=True, starting_after=number))
+            == everything[number + 1 :]
+        )
+
+
+def test_a_call_in_the_background_is_streamed(client: openai.OpenAI) -> None:
+    tool: Any = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+    id, stream = begun_stream(client, tools=[tool], tool_choice="required", max_output_tokens=100)
+    *_, last = stream
+    assert last.response.output[0].type == "function_call"
+    assert client.responses.retrieve(id) == last.response
+
+
+def test_a_stream_ends_when_its_response_is_cancelled(client: openai.OpenAI) -> None:
+    id, stream = begun_stream(client, max_output_tokens=2000)
+    cancelled = client.responses.cancel(id)
+    *_, last = stream
+    assert last.type == "response.failed" and last.response == cancelled
+    client.responses.delete(id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(id, stream=True)
+
+
+def test_a_stream_of_another_client_is_not_there(client: openai.OpenAI, server: TinyServer) -> None:
+    id, stream = begun_stream(client)
+    with strict_client(server.url, KEYS[1]) as other, pytest.raises(openai.NotFoundError):
+        other.responses.retrieve(id, stream=True)
+    list(stream)
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("stream=true", "stream"),
+        ("stream=maybe", "stream"),
+        ("starting_after=1", "starting_after"),
+        ("stream=true&starting_after=-1", "starting_after"),
+        ("stream=true&starting_after=x", "starting_after"),
+    ],
+)
+def test_events_that_are_not_there_are_refused(
+    client: openai.OpenAI, server: TinyServer, query: str, param: str
+) -> None:
+    """The response was in no background."""
+    url = f"{server.url}/v1/responses/{ask(client).id}?{query}"
+    refused = httpx.get(url, headers=server.headers)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == param
+
+
+def test_items_are_referred_to(client: openai.OpenAI) -> None:
+    first = ask(client, [{"role": "user", "content": ASKED}])
+    (said,) = first.output
+    (asked,) = client.responses.input_items.list(first.id)
+    more = {"role": "user", "content": "and then?"}
+    whole = ask(
+        client,
+        [{"role": "user", "content": ASKED}, {"role": "assistant", "content": first.output_text}, more],
+    )
+    for references in (
+        [{"type": "item_reference", "id": asked.id}, {"type": "item_reference", "id": said.id}],
+        [{"id": asked.id}, {"id": said.id}],
+    ):
+        referring = ask(client, [*references, more])
+        assert referring.output_text == whole.output_text
+        assert referring.usage.input_tokens == whole.usage.input_tokens
+    listed = list(client.responses.input_items.list(referring.id, order="asc"))
+    assert [item.id for item in listed[:2]] == [asked.id, said.id] and listed[1].content[
+        0
+    ].text == first.output_text
+    client.responses.delete(first.id)
+    assert ask(client, [{"id": said.id}, more]).output_text != "", "another response has the item, too"
+
+
+def test_an_item_that_is_not_there_is_named(client: openai.OpenAI, server: TinyServer) -> None:
+    (said,) = ask(client).output
+    with pytest.raises(openai.NotFoundError, match=r"msg_0, which input\[1\] refers to") as refused:
+        ask(client, [{"id": said.id}, {"type": "item_reference", "id": "msg_0"}])
+    assert refused.value.param == "input" and refused.value.code == "item_not_found"
+    with strict_client(server.url, KEYS[1]) as other, pytest.raises(openai.NotFoundError):
+        ask(other, [{"id": said.id}])
+
+
 def settled(client: openai.OpenAI, id: str) -> Any:
     deadline = time.monotonic() + 60
     while (response := client.responses.retrieve(id)).status == "in_progress":
@@ -150,9 +261,8 @@ def settled(client: openai.OpenAI, id: str) -> Any:
     ("fields", "param"),
     [
         ({"background": True, "store": False}, "store"),
-        ({"background": True, "stream": True}, "stream"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input"),
+        ({"input": [{"type": "item_reference"}]}, "input"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(
@@ -194,6 +304,8 @@ def test_without_a_store_its_fields_are_refused_by_name(start: Start) -> None:
     for field, value in (("previous_response_id", "resp_1"), ("background", True)):
         error = server.post("/v1/responses", input="a", **{field: value}).json()["error"]
         assert error["param"] == field and "--response-store" in error["message"]
+    refers = server.post("/v1/responses", input=[{"id": "msg_1"}])
+    assert refers.status_code == 400 and "--response-store" in refers.json()["error"]["message"]
     shown = server.http.get("/v1/responses/resp_1")
     assert shown.status_code == 404 and shown.json()["error"]["code"] == "no_response_store"
     assert server.post("/v1/responses", input="a", store=True).json()["store"] is False

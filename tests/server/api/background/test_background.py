@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turnout.core.errors import Overloaded
-from turnout.server.api.background import Background
+from turnout.server.api.background.background import Background
 from turnout.server.http.request_memory import RequestMemory
 
 

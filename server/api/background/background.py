@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, aclosing
 from dataclasses import dataclass, field
 
 import msgspec
 
 from turnout.core import limits
 from turnout.core.errors import Overloaded, StorageError, TurnoutError
+from turnout.server.api.background.event_log import EventLog, EventLogs
 from turnout.server.generation.generation import Generation
 from turnout.server.http.request_memory import HeldMemory
 from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
@@ -35,6 +36,8 @@ class _Task:
 class Background:
     """The tasks of all responses in the background that have not ended."""
 
+    logs: EventLogs = field(default_factory=EventLogs)
+    """The events of those that are streamed."""
     _tasks: dict[str, _Task] = field(default_factory=dict)
     _closing: bool = False
 
@@ -51,17 +54,25 @@ class Background:
         renderer: ResponsesRenderer,
         save: Save,
         held: AbstractContextManager[HeldMemory],
+        *,
+        stream: bool = False,
     ) -> None:
         """Generates a response, and has its end stored, whatever it is.
 
-        held: entered now, left at the response's end; gives the memory that the response holds.
+        held: entered now, left at the response's end; gives the memory that the response holds. stream: its
+        events are logged.
         """
         stack = ExitStack()
         memory = stack.enter_context(held)
-        task = _Task(asyncio.create_task(_generated(generation, renderer, memory)))
+        if stream:
+            log = self.logs.begin(renderer.id)
+            log.add(b"".join(renderer.opening(0, generation)))
+            work = _streamed(generation, renderer, memory, log)
+        else:
+            work = _generated(generation, renderer, memory)
+        task = _Task(asyncio.create_task(work))
         self._tasks[renderer.id] = task
-        work = self._finish(task.generating, generation, renderer, save)
-        task.finished = asyncio.create_task(work)
+        task.finished = asyncio.create_task(self._finish(task.generating, generation, renderer, save))
         task.finished.add_done_callback(lambda _: stack.close())
 
     async def cancel(self, id: str) -> None:
@@ -85,10 +96,16 @@ class Background:
         save: Save,
     ) -> None:
         try:
-            await save(await self._outcome(generating, generation, renderer))
-        except StorageError as error:
-            logger.error("the response %s is lost: %s", renderer.id, error)
+            body = await self._outcome(generating, generation, renderer)
+            try:
+                await save(body)
+            except StorageError as error:
+                logger.error("the response %s is lost: %s", renderer.id, error)
+                body.store = False
+            if (log := self.logs.find(renderer.id)) is not None:
+                log.add(renderer.last(body))
         finally:
+            self.logs.end(renderer.id)
             del self._tasks[renderer.id]
 
     async def _outcome(
@@ -120,3 +137,14 @@ async def _generated(generation: Generation, renderer: ResponsesRenderer, memory
     with memory.gathering() as generation.hold:
         choices = await generation.choices()
     return renderer.whole(choices, generation)
+
+
+async def _streamed(
+    generation: Generation, renderer: ResponsesRenderer, memory: HeldMemory, log: EventLog
+) -> ResponseBody:
+    with memory.gathering() as hold:
+        async with aclosing(generation.deltas()) as deltas:
+            async for delta in deltas:
+                log.add(renderer.delta(delta, generation))
+                hold(log.size)
+    return renderer.ended(generation)
