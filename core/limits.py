@@ -335,10 +335,11 @@ WAITING = Limit(
     option="--max-waiting",
 )
 PORTION = Limit(
-    most=256,
+    most=224,
     unit="choices",
-    what="choices of a request with several prompts that the engine has at once",
-    answer="served; its other prompts wait, and other requests come between",
+    what="choices of all requests with several prompts that an engine has at once, an equal part of each: "
+    "seven eighths of what it serves",
+    answer="served; their other prompts wait, and other requests come between",
     option="--max-num-seqs",
 )
 KEY_NAMES = Limit(

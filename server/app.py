@@ -43,6 +43,7 @@ from turnout.server.fleet.arm_header import ARM_HEADER, ArmHeaderMiddleware
 from turnout.server.fleet.arms import Arms
 from turnout.server.http.access.auth import AuthMiddleware
 from turnout.server.http.access.keys import Keys
+from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
@@ -144,6 +145,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
         lifespan=partial(_lifespan, context, memory),
     )
     app.state.context = context
+    app.state.pace = Pace()
     app.state.decoding = Turns("bodies", limits.BODIES_BEFORE, limits.TURN_SECONDS)
     return app
 

@@ -1,122 +1,101 @@
-"""What other clients notice while some send the costliest requests that the server accepts or refuses.
+"""What other clients notice while 100 send the costliest requests that the server accepts or refuses.
 
-    python bench/hostile/costly_requests.py                   # all attacks, 10 seconds each
-    python bench/hostile/costly_requests.py --seconds 30 --attack schema
+    python bench/hostile/costly_requests.py                          # all attacks, some 3 minutes
+    python bench/hostile/costly_requests.py --seconds 10 --attack messages
 
-Two clients stream answers from a served turnout-tiny, first alone, then beside four attackers. A line says,
-for each attack, what the attackers got, the slowest of 99 in 100 ``/health`` requests, by how much the 99th
-percentile of the time between two tokens grew, and the most memory that the server's process took. An attack
-that generates text takes its share of the engine, so its gap grows as beside any four other clients.
+A client streams answers from a served turnout-tiny, first alone, then while attackers, all at once, send a
+request each, and again once all have been answered. Meanwhile another process asks ``/health``, each time on
+a new connection. A line says for each attack: how slow ``/health`` was; the time between two of the stream's
+tokens, and by how much its 99th percentile grew; the most memory that the server's process took; the load of
+the machine; and how many attackers got which status, the slowest after how long. An attack that generates
+text takes its share of the engine, so its gap grows as beside any other 100 clients.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
+import multiprocessing
+import os
 import statistics
+import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import contextmanager
+from itertools import takewhile
+from multiprocessing.connection import Connection
 
-import aiohttp
 import click
 import psutil
+from attacks import ATTACKS
 
-SERVE = ["-m", "turnout", "serve", "turnout-tiny", "--port", "0"]
-STREAMS, ATTACKERS = 2, 4
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-Request = tuple[str, Any]
-"""A path, and a body as JSON."""
+SERVE = [
+    "-m",
+    "turnout",
+    "serve",
+    "turnout-tiny",
+    "--port",
+    "0",
+    "--kv-memory",
+    "256MiB",
+    "--log-level",
+    "error",
+]
+STREAM = json.dumps({"prompt": "import os\n", "max_tokens": 400, "stream": True, "ignore_eos": True})
+PATIENCE = 60.0
+"""Seconds in which an attacker waits for its answer."""
+UNANSWERED = "none"
 
-
-def _completion(**fields: Any) -> Request:
-    return COMPLETIONS, {"prompt": "def f(x):", "max_tokens": 4, **fields}
-
-
-def _schema(divisor: int) -> Request:
-    """One that takes long to compile, and is in no cache."""
-    properties = {f"p{time.monotonic_ns()}": {"type": "integer", "multipleOf": divisor}}
-    return _completion(guided_json={"type": "object", "properties": properties})
-
-
-USER = [{"role": "user", "content": "a"}]
-ATTACKS: dict[str, Callable[[], Request]] = {
-    "none": lambda: _completion(max_tokens=1),
-    "a text of 4 MB": lambda: _completion(prompt="word, " * 700_000),
-    "2,000 tokens and their logprobs": lambda: _completion(prompt=[5] * 2000, prompt_logprobs=20),
-    "128 choices with logprobs": lambda: _completion(n=128, logprobs=20, max_tokens=30),
-    "500 prompts": lambda: _completion(prompt=["a"] * 500),
-    "32 long stop strings": lambda: _completion(stop=["a" * 4000] * 32, max_tokens=200),
-    "4,000 bad words": lambda: _completion(bad_words=[f"w{i}" for i in range(4000)], max_tokens=100),
-    "200,000 biases": lambda: _completion(logit_bias={str(i): 1 for i in range(200_000)}),
-    "a schema of many states": lambda: _schema(999_983),
-    "a schema of some states": lambda: _schema(29_989),
-    "a regular expression": lambda: _completion(guided_regex=f"(a|b|ab){{{time.monotonic_ns() % 999}}}"),
-    "beams": lambda: _completion(use_beam_search=True, n=8, beam_width=64, max_tokens=30),
-    "16,000 messages": lambda: (CHAT, {"messages": USER * 16_000, "max_tokens": 1}),
-    "1 MB to tokenize": lambda: ("/tokenize", {"prompt": "word, " * 170_000, "return_token_strs": True}),
-    "260,000 tokens to text": lambda: ("/detokenize", {"tokens": [5] * 260_000}),
-    "a million token ids": lambda: _completion(prompt=[12345] * 1_000_000),
-    "2,048 prompts": lambda: _completion(prompt=["a"] * 2048),
-    "a map of the pool": lambda: ("/admin/kv?map=true", None),
-    "policies": lambda: ("/admin/scheduler", {"name": "mlfq"}),
-    "metrics": lambda: ("/metrics", None),
-}
-
-
-@dataclass
-class Noticed:
-    """What is measured while something happens."""
-
-    gaps: list[float] = field(default_factory=list)
-    health: list[float] = field(default_factory=list)
-    memory: int = 0
-    answers: Counter[int] = field(default_factory=Counter)
+Answers = dict[str, list[float]]
+"""For each status how long it took each time."""
 
 
 @click.command()
-@click.option("--seconds", default=10.0, show_default=True, help="Length of an attack.")
+@click.option("--seconds", default=4.0, show_default=True, help="Time in which attackers begin once more.")
+@click.option("--clients", default=100, show_default=True, help="Attackers at once.")
 @click.option("--attack", "wanted", default="", help="Only attacks whose name has this text.")
-def main(seconds: float, wanted: str) -> None:
+def main(seconds: float, clients: int, wanted: str) -> None:
     """Measure what costly requests do to other clients."""
-    asyncio.run(_measure(seconds, [name for name in ATTACKS if wanted in name]))
+    print(
+        f"{'':>41} {'/health p99':>11} {'max':>7} {'gap p99':>7} {'grew by':>7} {'max':>7} {'memory':>7} "
+        f"{'load':>5}  answers, the slowest in seconds"
+    )
+    with _server() as (process, port):
+        for name in ATTACKS:
+            if wanted in name:
+                print(f"{name:>41} {_measured(process, port, name, seconds, clients)}", flush=True)
 
 
-async def _measure(seconds: float, attacks: list[str]) -> None:
-    command = [*SERVE, "--kv-memory", "256MiB", "--log-level", "error"]
-    pipe = asyncio.subprocess.PIPE
-    server = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=pipe)
-    assert server.stdout is not None
-    try:
-        async for line in server.stdout:
-            if b"Turnout serving" in line:
-                url = line.decode().split()[-1]
-                break
-        process = psutil.Process(server.pid)
-        print(
-            f"{'':>32} {'/health p99':>12} {'max':>9} {'gap p99':>12} {'grew by':>9} {'memory':>8}  answers"
-        )
-        for name in attacks:
-            alone = await _noticed(url, process, seconds / 2)
-            with ProcessPoolExecutor(1) as pool:  # attackers that compute do not hold up the measurement
-                attacking = pool.submit(_attacked, url, name, seconds)
-                beside = await _noticed(url, process, seconds)
-                beside.answers = await asyncio.wrap_future(attacking)
-            print(f"{name:>32} {_line(alone, beside)}", flush=True)
-    finally:
-        server.kill()
-        await server.wait()
+@contextmanager
+def _server() -> Iterator[tuple[psutil.Process, int]]:
+    with subprocess.Popen([sys.executable, *SERVE], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            line = next(line for line in server.stdout if "Turnout serving" in line)
+            yield psutil.Process(server.pid), int(line.rpartition(":")[2])
+        finally:
+            server.kill()
 
 
-def _line(alone: Noticed, beside: Noticed) -> str:
-    gap = _p99(beside.gaps)
-    answers = ", ".join(f"{count} {status}" for status, count in beside.answers.most_common())
+def _measured(process: psutil.Process, port: int, name: str, seconds: float, clients: int) -> str:
+    stream = Watch(_gaps, port)
+    time.sleep(seconds / 2)
+    alone = stream.end()
+    _reset_peak(process)
+    stream, health = Watch(_gaps, port), Watch(_health, port)
+    with ProcessPoolExecutor(1) as pool:
+        answers = pool.submit(_attacked, port, name, seconds, clients).result()
+    gaps, times = stream.end(), health.end()
+    told = ", ".join(f"{len(took)} x {status} in {max(took):.1f}" for status, took in answers.items())
+    grown = _p99(gaps) - _p99(alone)
     return (
-        f"{1e3 * _p99(beside.health):9.0f} ms {1e3 * max(beside.health):6.0f} ms {1e3 * gap:9.0f} ms "
-        f"{1e3 * (gap - _p99(alone.gaps)):6.0f} ms {beside.memory / 1e6:5.0f} MB  {answers}"
+        f"{1e3 * _p99(times):8.0f} ms {1e3 * max(times):4.0f} ms {1e3 * _p99(gaps):4.0f} ms "
+        f"{1e3 * grown:4.0f} ms {1e3 * max(gaps):4.0f} ms {_peak(process) / 1e6:4.0f} MB "
+        f"{os.getloadavg()[0]:5.1f}  {told}"
     )
 
 
@@ -124,60 +103,110 @@ def _p99(times: list[float]) -> float:
     return statistics.quantiles(times, n=100, method="inclusive")[-1] if len(times) > 1 else float("nan")
 
 
-async def _noticed(url: str, process: psutil.Process, seconds: float) -> Noticed:
-    noticed, end = Noticed(), time.monotonic() + seconds
-    async with aiohttp.ClientSession(url) as client, asyncio.TaskGroup() as tasks:
-        tasks.create_task(_ask_health(client, process, noticed, end))
-        for _ in range(STREAMS):
-            tasks.create_task(_read_streams(client, noticed, end))
-    return noticed
+# ------------------------------------------------------------------ memory
 
 
-async def _read_streams(client: aiohttp.ClientSession, noticed: Noticed, end: float) -> None:
-    body = {"prompt": "import os\n", "max_tokens": 400, "stream": True, "ignore_eos": True}
-    while time.monotonic() < end:
-        async with client.post(COMPLETIONS, json=body) as response:
-            last = None
-            async for line in response.content:
-                if line.startswith(b"data: {"):
-                    now = time.monotonic()
-                    if last is not None:
-                        noticed.gaps.append(now - last)
-                    last = now
-                if time.monotonic() > end:
-                    break
+def _reset_peak(process: psutil.Process) -> None:
+    with open(f"/proc/{process.pid}/clear_refs", "w") as file:
+        file.write("5")
 
 
-async def _ask_health(
-    client: aiohttp.ClientSession, process: psutil.Process, noticed: Noticed, end: float
-) -> None:
-    while time.monotonic() < end:
-        begun = time.monotonic()
-        async with client.get("/health") as response:
-            await response.read()
-        noticed.health.append(time.monotonic() - begun)
-        noticed.memory = max(noticed.memory, process.memory_info().rss)
-        await asyncio.sleep(0.02)
+def _peak(process: psutil.Process) -> int:
+    """The most memory that a process took since `_reset_peak`, in bytes."""
+    with open(f"/proc/{process.pid}/status") as file:
+        line = next(line for line in file if line.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
 
 
-def _attacked(url: str, name: str, seconds: float) -> Counter[int]:
-    """The statuses that attackers got, in a process of their own."""
-    return asyncio.run(_attack(url, ATTACKS[name], time.monotonic() + seconds))
+# ------------------------------------------------------------------ clients, in processes of their own
 
 
-async def _attack(url: str, make: Callable[[], Request], end: float) -> Counter[int]:
-    answers: Counter[int] = Counter()
+class Watch:
+    """Times that a process of its own takes until it is to end."""
 
-    async def ask() -> None:
-        while time.monotonic() < end:
-            path, body = make()
-            async with client.request("GET" if body is None else "POST", path, json=body) as response:
-                await response.read()
-                answers[response.status] += 1
+    def __init__(self, times: Callable[[int], Iterator[float]], port: int) -> None:
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.Process(target=self._run, args=(times, port, theirs))
+        self._process.start()
 
-    async with aiohttp.ClientSession(url) as client:
-        await asyncio.gather(*(ask() for _ in range(ATTACKERS)))
-    return answers
+    @staticmethod
+    def _run(times: Callable[[int], Iterator[float]], port: int, pipe: Connection) -> None:
+        pipe.send([*takewhile(lambda _: not pipe.poll(), times(port))])
+
+    def end(self) -> list[float]:
+        self._pipe.send(None)
+        times: list[float] = self._pipe.recv()
+        self._process.join()
+        return times
+
+
+def _health(port: int) -> Iterator[float]:
+    while True:
+        begun = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection.request("GET", "/health")
+        assert connection.getresponse().status == 200
+        connection.close()
+        yield time.perf_counter() - begun
+        time.sleep(0.02)
+
+
+def _gaps(port: int) -> Iterator[float]:
+    """The times between the tokens of one stream after another."""
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection.request("POST", "/v1/completions", STREAM, {"Content-Type": "application/json"})
+        response, last = connection.getresponse(), None
+        if response.status != 200:
+            print(f"the stream was refused: {response.read().decode()}", file=sys.stderr)
+            time.sleep(0.5)
+        while line := response.readline():
+            if line.startswith(b"data: {"):
+                now = time.perf_counter()
+                if last is not None:
+                    yield now - last
+                last = now
+
+
+def _attacked(port: int, name: str, seconds: float, clients: int) -> Answers:
+    make = ATTACKS[name]
+    alike = make(0) == make(1)
+    contents = [make(0)] * clients if alike else [make(number) for number in range(clients)]
+    return asyncio.run(_attack(port, contents, seconds))
+
+
+async def _attack(port: int, contents: list[bytes], seconds: float) -> Answers:
+    answers: Answers = defaultdict(list)
+    end = time.monotonic() + seconds
+
+    async def ask(content: bytes) -> None:
+        begun = time.perf_counter()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                status = await _status(port, content)
+        except TimeoutError:
+            status = UNANSWERED
+        except OSError as error:
+            status = type(error).__name__
+        answers[status].append(time.perf_counter() - begun)
+
+    while True:
+        await asyncio.gather(*(ask(content) for content in contents))
+        if time.monotonic() >= end:
+            return dict(sorted(answers.items()))
+
+
+async def _status(port: int, content: bytes) -> str:
+    """The status of the answer, once all of it has come."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(content)
+        line = await reader.readline()
+        while await reader.read(2**20):
+            pass
+        return line[9:12].decode()
+    finally:
+        writer.close()
 
 
 if __name__ == "__main__":

@@ -58,6 +58,6 @@ async def completions(request: Request) -> Response:
             body.n or 1,
             token_ids=bool(body.return_token_ids),
             prompt_only=body.prompt_only,
-            most=arm.config.max_num_seqs,
+            portions=context.portions[arm.name],
         )
         return await respond(request, generation, renderer, stream=bool(body.stream))

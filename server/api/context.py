@@ -18,6 +18,7 @@ from turnout.server.api.text_pool import TextPool
 from turnout.server.fleet.arm_header import mark_arm
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.assignment import session_of
+from turnout.server.generation.portions import Portions
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
@@ -59,6 +60,11 @@ class Context:
             )
             for arm in self.arms.all
         }
+
+    @cached_property
+    def portions(self) -> Mapping[str, Portions]:
+        """By arm."""
+        return {arm.name: Portions(arm.client, partial(_places, arm)) for arm in self.arms.all}
 
     @cached_property
     def key_metrics(self) -> KeyMetrics:
@@ -106,6 +112,12 @@ class Context:
         yield
         await self.background.close()
         self.stores.close()
+
+
+def _places(arm: ServedArm) -> int:
+    """Choices of requests with many prompts that an arm's engines have at once; others find room beside."""
+    most = arm.config.max_num_seqs
+    return (most - most // 8) * len(arm.client.replicas)
 
 
 def context_of(request: Request) -> Context:

@@ -27,6 +27,10 @@ __all__ = ["TOKEN_BYTES", "PreparedPrompts", "ended_by", "fitting", "prepared_pr
 
 TOKEN_BYTES = 16
 """What a token of a prompt takes, which is in several lists at times."""
+FEW = 64
+"""Prompts whose requests are made at once: handing them to a thread would take longer."""
+CHOICE_BYTES = 3 * 2**10
+"""What a choice takes besides its text: its request, its answer, and that as it is rendered."""
 
 
 class PreparedPrompts(NamedTuple):
@@ -53,6 +57,7 @@ async def prepared_prompts(
     limit = ready.max_model_len
     params = await texts.run(0, lambda: engine_params(body.sampling_params(ready.defaults), tokenizer))
     check_copies(params, len(body.prompt))
+    memory.add(CHOICE_BYTES * len(body.prompt) * params.n)
     fill_in = needed_fill_in(tokenizer, "suffix", limit) if body.suffix else None
     if fill_in is not None:
         params = ended_by(fill_in, params, ready.vocab_size)
@@ -60,11 +65,15 @@ async def prepared_prompts(
         read: Reader = partial(_filled, fill_in, suffix, limit)
     else:
         read = _reader(body, arm)
-    prompts = [[*before, *prompt] for prompt in await _tokenized(texts, body.prompt, read, memory)]
-    requests = [
-        body.request_spec(f"{id}-{number}", prompt, _fitted(body, params, limit - len(prompt)), *client)
-        for number, prompt in enumerate(prompts)
-    ]
+    prompts = await _tokenized(texts, body.prompt, read, memory)
+
+    def specs() -> list[RequestSpec]:
+        return [
+            body.request_spec(f"{id}-{number}", prompt, _fitted(body, params, limit - len(prompt)), *client)
+            for number, prompt in enumerate([*before, *prompt] for prompt in prompts)
+        ]
+
+    requests = await texts.run(0, specs) if len(prompts) > FEW else specs()
     check_logprobs(requests, limit)
     if body.return_token_ids:
         check_repetition("return_token_ids", prompts, params.n)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.server.generation.gathered import GatheredChoice
 from turnout.server.generation.merge import merged
-from turnout.server.generation.portions import Portions
+from turnout.server.generation.portions import Portion, Portions
 from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
 from turnout.text.choice_text import ChoiceText, TextDelta
@@ -29,8 +28,8 @@ from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Generation", "ScoredPrompt"]
 
-TURN = 16
-"""Choices that are joined in one turn of the event loop."""
+CHOICE = 16
+"""Tokens whose rendering takes as long as that of what else is told of a choice."""
 STEP = 2**16
 """Bytes by which an answer grows until `Generation.hold` is told."""
 
@@ -70,14 +69,20 @@ class Generation:
     """It tells reasoning from the answer."""
     shown: frozenset[int] = frozenset()
     """Special tokens that are text, since the splitter reads them."""
-    most: int = limits.PORTION.whole
-    """Choices that the engine has at once, if there are several prompts."""
+    portions: Portions | None = None
+    """Shared with other requests of many prompts; None: by none."""
     first_token_at: float | None = field(default=None, init=False)
     """When the first token of any choice came, on the metrics' clock."""
     hold: Callable[[int], None] = _unbounded
     """Told now and then how many bytes the answer takes by now; may raise Overloaded."""
     _submit: Callable[[RequestSpec], AsyncGenerator[Delta, None]] = field(init=False)
+    _began: float = field(init=False)
+    """When it came, on the metrics' clock."""
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
+    """Those that have begun and not ended."""
+    _ended: set[int] = field(default_factory=set)
+    _ended_tokens: int = 0
+    """Tokens of the choices that have ended."""
     _splitters: dict[int, OutputSplitter] = field(default_factory=dict)
     _stops: StopStrings = field(init=False)
     _reasoning_tokens: int = 0
@@ -89,30 +94,33 @@ class Generation:
 
     def __post_init__(self) -> None:
         self._stops = StopStrings(self.requests[0].params.stop)
-        at_once = max(1, self.most // self.requests[0].params.n)
-        in_portions = len(self.requests) > at_once
-        self._submit = Portions(self.client, at_once).submit if in_portions else self.client.submit
+        self._submit = self.client.submit
+        self._began = self.metrics.clock()
 
     def deltas(self) -> AsyncGenerator[TextDelta, None]:
         """What a client may see, as it comes. Raises what `EngineClient.submit` raises."""
-        sources = [self._serve(number) for number in range(len(self.requests))]
-        return sources[0] if len(sources) == 1 else merged(sources)
+        if len(self.requests) == 1:
+            return self._serve(0)
+        shared = self.portions or Portions(self.client, lambda: limits.PORTION.whole)
+        portion = Portion(shared, self.requests[0].params.n)
+        self._submit = portion.submit
+        return merged(map(self._serve, range(len(self.requests))), portion)
 
     async def choices(self) -> list[TextDelta]:
         """The choices to return, each as one delta. Raises what `EngineClient.submit` raises."""
-        gathered = [GatheredChoice(token_ids=self.token_ids) for _ in range(self.choice_count)]
+        gathered: dict[int, GatheredChoice] = {}
+        whole: dict[int, TextDelta] = {}
         async with aclosing(self.deltas()) as stream:
             async for delta in stream:
-                choice = gathered[delta.index]
+                choice = gathered.get(delta.index)
+                if choice is None:
+                    choice = gathered[delta.index] = GatheredChoice(token_ids=self.token_ids)
                 before = choice.size
                 choice.add(delta)
                 self._take(choice.size - before)
-        joined: list[TextDelta] = []
-        for choice in gathered:
-            joined.append(choice.whole())
-            if not len(joined) % TURN:
-                await asyncio.sleep(0)  # other clients' turn
-        return self._best(joined)
+                if delta.finish_reason:
+                    whole[delta.index] = gathered.pop(delta.index).whole()
+        return self._best([whole[index] for index in range(self.choice_count)])
 
     # -------------------------------------------------------------- what is known once it has ended
 
@@ -128,7 +136,9 @@ class Generation:
     @property
     def completion_tokens(self) -> int:
         """Tokens generated, a stop token or the tokens of a stop string included."""
-        return 0 if self.prompt_only else sum(choice.token_count for choice in self._choices.values())
+        if self.prompt_only:
+            return 0
+        return self._ended_tokens + sum(choice.token_count for choice in self._choices.values())
 
     @property
     def reasoning_tokens(self) -> int | None:
@@ -137,11 +147,12 @@ class Generation:
 
     @property
     def entries(self) -> int:
-        """About how many tokens, and log-probabilities of tokens, a response shows."""
+        """About how many tokens, and log-probabilities of tokens, a response shows; a choice takes as long as
+        `CHOICE`."""
         params = self.requests[0].params
         output = self.completion_tokens * (1 + (params.logprobs or 0))
         scored = sum(map(len, self._prompt_scores.values())) * (1 + (params.prompt_logprobs or 0))
-        return output + scored * self.returned
+        return output + scored * self.returned + CHOICE * self.choice_count
 
     @property
     def cached_tokens(self) -> int:
@@ -177,7 +188,7 @@ class Generation:
     async def _serve(self, number: int) -> AsyncGenerator[TextDelta, None]:
         request = self.requests[number]
         first = number * request.params.n
-        with RequestMeter(self.metrics, request) as meter:
+        with RequestMeter(self.metrics, request, self._began) as meter:
             async with aclosing(self._submit(request)) as deltas:
                 async for delta in deltas:
                     added = self._feed(request, first + delta.index, delta)
@@ -188,18 +199,7 @@ class Generation:
                         yield added
 
     def _feed(self, request: RequestSpec, index: int, delta: Delta) -> TextDelta:
-        choice = self._choices.get(index)
-        if choice is None:
-            self.first_token_at = self.first_token_at or self.metrics.clock()
-            choice = ChoiceText(
-                self.tokenizer, request.params, request.prompt, index, self._stops, self.shown
-            )
-            self._choices[index] = choice
-        added = choice.feed(delta)
-        if self.splitter is not None:
-            added.events = self._split(index, added)
-        if choice.stopped_by_text and added.finish_reason:
-            self.client.abort(request.id, delta.index)
+        added = TextDelta(index) if index in self._ended else self._read(request, index, delta)
         if delta.cached_tokens:
             self._cached_tokens[request.id] = delta.cached_tokens
         if delta.prompt_logprobs is not None:
@@ -209,6 +209,26 @@ class Generation:
             self._take(scores.nbytes)
         if delta.timing is not None:
             self._timings[request.id] = delta.timing
+        return added
+
+    def _read(self, request: RequestSpec, index: int, delta: Delta) -> TextDelta:
+        """The text of a choice that has not ended."""
+        choice = self._choices.get(index)
+        if choice is None:
+            self.first_token_at = self.first_token_at or self.metrics.clock()
+            choice = self._choices[index] = ChoiceText(
+                self.tokenizer, request.params, request.prompt, index, self._stops, self.shown
+            )
+        added = choice.feed(delta)
+        if self.splitter is not None:
+            added.events = self._split(index, added)
+        if added.finish_reason:
+            if choice.stopped_by_text:
+                self.client.abort(request.id, delta.index)
+            self._ended.add(index)
+            self._ended_tokens += choice.token_count
+            del self._choices[index]
+            self._splitters.pop(index, None)
         return added
 
     def _take(self, size: int) -> None:

@@ -114,13 +114,13 @@ class RequestMetrics:
 
 
 class RequestMeter:
-    """Measures one request, from when the meter is made until its ``with`` block is left."""
+    """Measures one request, from `arrival` on the metrics' clock until its ``with`` block is left."""
 
-    def __init__(self, metrics: RequestMetrics, request: RequestSpec) -> None:
+    def __init__(self, metrics: RequestMetrics, request: RequestSpec, arrival: float) -> None:
         self._metrics = metrics
         self._prompt_tokens = len(request.prompt)
         self._open = request.params.n
-        self._arrival = metrics.clock()
+        self._arrival = arrival
         self._begun = False
         self._choices: dict[int, _ChoiceTimes] = {}
         self._outcomes: list[Outcome] = []

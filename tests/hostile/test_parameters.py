@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import threading
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -98,3 +101,26 @@ def test_a_schema_that_is_no_json_is_refused_beside_tools_too(tiny: TinyServer, 
     response = tiny.post("/v1/chat/completions", {**asked, "tools": tools})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "guided_json"
+
+
+def test_many_requests_of_thousands_of_prompts_share_the_engine(tiny: TinyServer) -> None:
+    """Seventeen of them took all places: others got 503, and the server's process a gigabyte of tasks."""
+    before = tiny.memory()
+    content = json.dumps({"prompt": ["a"] * 2048, "max_tokens": 40, "ignore_eos": True}).encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+    with ExitStack() as stack:
+        for _ in range(24):
+            stack.enter_context(tiny.connect()).sendall(request)
+        while in_engine(tiny) < 200:
+            time.sleep(0.05)
+        for _ in range(3):
+            tiny.check()
+            assert in_engine(tiny) <= 224 + 24
+        assert tiny.memory() - before < 100e6
+
+
+def in_engine(tiny: TinyServer) -> float:
+    """The requests that run or wait in the engine."""
+    text = httpx.get(f"{tiny.url}/metrics", timeout=60).text
+    return sum(map(float, re.findall(r"^turnout:num_requests_(?:running|waiting){.*} (.*)$", text, re.M)))

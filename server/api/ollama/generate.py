@@ -77,7 +77,7 @@ async def _continued(
         preparing = prepared_prompts(context.texts, arm, body, id, client, memory, before=asked.context or ())
         prepared = await while_connected(request.receive, preparing)
     metrics = context.metrics[arm.name]
-    return Generation(arm.client, arm.tokenizer, metrics, prepared.requests, 1, most=arm.config.max_num_seqs)
+    return Generation(arm.client, arm.tokenizer, metrics, prepared.requests, 1)
 
 
 def _prompt(asked: OllamaGenerate) -> str:

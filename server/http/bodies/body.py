@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 from starlette.requests import Request
 
+from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.bodies.values import BodySize, parse_body, validate_body
 from turnout.server.http.disconnect import while_connected
@@ -77,9 +78,12 @@ async def _read(request: Request, limit: int, size: BodySize) -> bytearray:
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
     body, memory = bytearray(), held_memory(request)
+    pace: Pace = request.app.state.pace
     try:
         with memory.gathering() as hold:
             async for chunk in request.stream():
+                if len(chunk) > SMALL:
+                    await pace.take(len(chunk))
                 if len(body) + len(chunk) > limit:
                     raise _too_large(limit)
                 size.add(chunk)

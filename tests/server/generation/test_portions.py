@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from turnout.core.engine.client import EngineClient
 from turnout.core.errors import Overloaded
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.generation import portions
-from turnout.server.generation.portions import Portions
+from turnout.server.generation.merge import merged
+from turnout.server.generation.portions import Portion, Portions
 
 
 class Engine:
@@ -49,14 +51,12 @@ def spec(number: int, **fields: Any) -> RequestSpec:
     return RequestSpec(id=str(number), prompt=[1], params=SamplingParams(), seed=0, **fields)
 
 
-async def serve(portions: Portions, request: RequestSpec) -> list[int]:
-    return [token async for delta in portions.submit(request) for token in delta.tokens]
+def serve_all(engine: Engine, most: int, requests: list[RequestSpec]) -> list[str]:
+    """The ids of requests, as their tokens come."""
 
-
-def serve_all(engine: Engine, most: int, requests: list[RequestSpec]) -> list[list[int]]:
-    async def main() -> list[list[int]]:
-        shared = Portions(engine, most)  # type: ignore[arg-type]  # all that it uses
-        return await asyncio.gather(*(serve(shared, request) for request in requests))
+    async def main() -> list[str]:
+        portion = Portion(Portions(cast(EngineClient, engine), lambda: most), 1)
+        return [delta.request_id async for delta in merged(map(portion.submit, requests), portion)]
 
     return asyncio.run(main())
 
@@ -64,7 +64,7 @@ def serve_all(engine: Engine, most: int, requests: list[RequestSpec]) -> list[li
 def test_the_engine_has_no_more_at_once_and_serves_all_in_order() -> None:
     engine = Engine()
     answers = serve_all(engine, 3, [spec(i) for i in range(20)])
-    assert answers == [[0, 1, 2]] * 20
+    assert sorted(answers) == sorted([str(i) for i in range(20)] * 3)
     assert engine.most == 3
     assert [request.id for request in engine.served] == [str(i) for i in range(20)]
 
@@ -81,7 +81,7 @@ def test_what_was_begun_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portions, "RETRY_SECONDS", 0.001)
     engine = Engine()
     engine.full = 5
-    assert serve_all(engine, 1, [spec(i) for i in range(3)]) == [[0, 1, 2]] * 3
+    assert serve_all(engine, 1, [spec(i) for i in range(3)]) == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
 
 
 def test_what_cannot_begin_is_refused() -> None:
