@@ -118,6 +118,14 @@ class Engine:
         """Says which engine this is among several, for observers."""
         self._observers.arm, self._observers.replica = arm, replica
 
+    def tell_begun(self, hear: Callable[[str], None]) -> None:
+        """Has `hear` called with the id of each request, before memory is first reserved for it."""
+        self.scheduler.hear_begun = lambda request: hear(request.id)
+
+    def begun(self) -> list[str]:
+        """The ids of those that were told of and have not ended."""
+        return [request.id for request in (*self._queues.held, *self._queues.waiting) if request.begun]
+
     def close(self) -> None:
         """Tells observers that the engine ends."""
         self._observers.engine_closed(self._steps, self._requests.output_tokens)

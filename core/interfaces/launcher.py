@@ -54,6 +54,9 @@ class Death:
     """As a clause that follows "the process"."""
     fault: bool
     """What ran in the process may be the reason. False: it was ended from outside."""
+    begun: tuple[str, ...] | None = None
+    """The ids of the requests that the engine had begun with, in order; None: it could not say, and all are
+    suspected of a fault."""
 
 
 class LaunchedEngine(ABC):

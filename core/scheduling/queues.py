@@ -43,6 +43,11 @@ class Queues:
         return tuple(self._running)
 
     @property
+    def held(self) -> tuple[Request, ...]:
+        """Those that have sequence slots: the running ones, and those that are finishing."""
+        return (*self._running, *self._finishing)
+
+    @property
     def waiting(self) -> tuple[Request, ...]:
         return (*reversed(self._preempted), *self._arrived)
 

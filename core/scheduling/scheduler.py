@@ -6,6 +6,7 @@ schedules as many of the others as the budget and the memory allow, in the polic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -64,6 +65,8 @@ class Scheduler:
         self.predictions = GuardedPredictor(predictor)
         self.begun = 0
         """Requests that have been admitted for the first time."""
+        self.hear_begun: Callable[[Request], None] | None = None
+        """Called before memory is reserved for a request for the first time."""
         self.preemptions = 0
         self.preempted: list[Request] = []
         """Those that the latest plan preempted, in order."""
@@ -226,6 +229,9 @@ class Scheduler:
             return False
         if step.closed or not self._make_slots(request, step):
             return False
+        if self.hear_begun is not None and not request.begun:
+            request.begun = True
+            self.hear_begun(request)
         spans = self._reserve(request, spans_within(request, min(limit, step.budget), self.kv), step)
         if not spans:
             return False

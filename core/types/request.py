@@ -188,6 +188,7 @@ class Request:
         "__weakref__",
         "_given_up",
         "_taken",
+        "begun",
         "cached_tokens",
         "decisions_left",
         "decoding",
@@ -254,6 +255,8 @@ class Request:
         """Prompt tokens that were cached when it was first admitted."""
         self.most_computed = 0
         """The most positions that one of its sequences had computed when it was preempted."""
+        self.begun = False
+        """Memory has been asked for it; noted only where the scheduler tells of it."""
         self.status: RequestStatus = "gone"
         """Which queue it is in; only `Queues` sets this."""
         self.output_tokens = 0

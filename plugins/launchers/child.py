@@ -7,8 +7,10 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 from turnout.core.interfaces.launcher import Death
+from turnout.plugins.launchers.begun_file import BegunFile
 from turnout.plugins.launchers.exit_codes import OomKills, death_of
 
 __all__ = ["Child"]
@@ -23,10 +25,15 @@ class Child:
     It shares standard error with this process, so that its last messages are seen.
     """
 
-    def __init__(self, command: Sequence[str], death: Future[Death]) -> None:
-        """`death` is set when the child has ended. Raises OSError if the system has no room for it."""
+    def __init__(self, command: Sequence[str], death: Future[Death], begun: BegunFile | None = None) -> None:
+        """`death` is set when the child has ended, with what it has noted in the file that it inherits.
+
+        Raises OSError if the system has no room for it.
+        """
         self._oom_kills = OomKills()
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        self._begun = begun
+        inherited = () if begun is None else (begun.fd,)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited)
         threading.Thread(target=self._wait, args=(death,), name="child-wait", daemon=True).start()
 
     @property
@@ -51,4 +58,8 @@ class Child:
 
     def _wait(self, death: Future[Death]) -> None:
         code = self._process.wait()
-        death.set_result(death_of(code, out_of_memory=self._oom_kills.happened()))
+        ended = death_of(code, out_of_memory=self._oom_kills.happened())
+        if self._begun is not None:
+            with self._begun as file:
+                ended = replace(ended, begun=file.read())
+        death.set_result(ended)

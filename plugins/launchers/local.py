@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 
 from turnout.core.interfaces.launcher import EngineAddress, EngineOrder, LaunchedEngine, Launcher
+from turnout.plugins.launchers.begun_file import BegunFile
 from turnout.plugins.launchers.child import Child
 
 __all__ = ["Local", "LocalEngine"]
@@ -44,7 +45,8 @@ class LocalEngine(LaunchedEngine):
         self._folder = tempfile.mkdtemp(prefix="turnout-")  # readable by this user alone
         try:
             url = _url(self._folder)
-            self._child = Child(launcher.command(order, url), self.death)
+            begun = BegunFile()
+            self._child = Child([*launcher.command(order, url), f"--begun={begun.fd}"], self.death, begun)
         except OSError:
             self.connected()
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from turnout.config import EngineConfig
 from turnout.core import limits
@@ -30,6 +30,7 @@ from turnout.core.types.messages import (
     Stats,
     Submit,
 )
+from turnout.core.types.request import RequestSpec
 from turnout.plugins.launchers.local import Local
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.process import EngineProcess
@@ -210,9 +211,7 @@ class ProcessClient:
 
     def attach(self, stream: RequestStream) -> None:
         """Have a request served, from where the engine that had it before has left it."""
-        self.streams.add(stream)
-        if not self.streams.waits(stream.spec.id):
-            self._send(Submit(stream.resumed()))  # an engine that is starting gets it when it is ready
+        self._submit(self.streams.add(stream))  # an engine that is starting gets it when it is ready
 
     def detach(self, stream: RequestStream) -> None:
         """Have a request served no longer; nothing more comes of it."""
@@ -220,7 +219,7 @@ class ProcessClient:
         self.streams.remove(id)
         if not stream.over:
             self._send(Abort(id))
-        self._try_next(after=id)  # what ended it may have been no delta
+        self._submit(self.streams.next_suspects(id))  # what ended it may have been no delta
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """As `EngineClient.abort` says."""
@@ -258,6 +257,10 @@ class ProcessClient:
         if self.failure is not None:
             raise EngineGone(self.failure)
 
+    def _submit(self, requests: Iterable[RequestSpec]) -> None:
+        for request in requests:
+            self._send(Submit(request))
+
     def _send(self, command: Command) -> None:
         if self._serving:
             self._process.send(command)
@@ -278,6 +281,7 @@ class ProcessClient:
                 stream.add_prompt_scores(event.scores)
         elif isinstance(event, Stats):
             self.stats = event
+            self._submit(self.streams.when_late())
         elif isinstance(event, Reply):
             if (reply := self._replies.get(event.id)) is not None and not reply.done():
                 reply.set_result(event)
@@ -296,7 +300,8 @@ class ProcessClient:
             return
         stream.deliver(delta)
         self.streams.progressed = True
-        self._try_next(after=delta.request_id)
+        if suspects := self.streams.next_suspects(delta.request_id):
+            self._submit(suspects)
 
     def _on_ready(self, ready: Ready) -> None:
         """An engine is assembled: the first one, or one that takes over."""
@@ -314,14 +319,7 @@ class ProcessClient:
                 self._config = self._config.model_copy(update={"cpu_kernels": ready.cpu_kernels})
             return
         logger.warning("another engine has taken over; %d requests go on", len(self.streams))
-        for request in self.streams.hand_over():
-            self._send(Submit(request))
-
-    def _try_next(self, after: str) -> None:
-        """Hand over the next requests that wait, if `after` was tried as one that may kill engines."""
-        if self._serving:
-            for request in self.streams.next_suspects(after):
-                self._send(Submit(request))
+        self._submit(self.streams.hand_over())
 
     # -------------------------------------------------------------- when the engine dies
 
@@ -332,9 +330,10 @@ class ProcessClient:
         self.hear_of_block(AllBlocksCleared())
         if self._gone.is_set():
             return
-        counts = fault = death.fault or cause is not None
+        fault = death.fault or cause is not None
+        counts = fault and not (served and self.streams.explains_death)
         if served:
-            counts = self._judge(fault, reason)
+            self._find_killer(death, fault=fault, counts=counts, reason=reason)
         self._move_streams()
         final = cause is not None and cause.final
         if self._started and self.failure is None and not final and self._restart_limit.allow(counts=counts):
@@ -343,20 +342,22 @@ class ProcessClient:
             self.refuse(reason)
             self._gone.set()
 
-    def _judge(self, fault: bool, reason: str) -> bool:
-        """Finds the request that kills engines; returns whether the death counts towards the limit.
+    def _find_killer(self, death: Death, *, fault: bool, counts: bool, reason: str) -> None:
+        """Find the request that kills engines, if one does; the deaths that it caused count no more.
 
-        A suspect's deaths do not, as long as requests are served between two that are found: an engine that
-        serves none is at fault itself.
+        Unless no request was served since another was found: then the engine is at fault itself.
         """
-        trial = self.streams.trying and self.streams.progressed
         progressed = self.streams.progressed
-        killer = self.streams.interrupt(fault=fault, reason=reason)
+        killer = self.streams.interrupt(fault=fault, reason=reason, begun=death.begun)
+        if counts:
+            for stream in self.streams.suspects:
+                stream.counted_by.append(self._restart_limit)
         if killer is not None:
-            logger.error("request %s was alone in %d engines that died", killer.spec.id, killer.lone_deaths)
-            if progressed:
-                self._restart_limit.forgive(killer.deaths)
-        return fault and not trial
+            logger.error(
+                "request %s was alone in %d engines that died", killer.spec.id, killer.certain_deaths
+            )
+            for limit in killer.counted_by if progressed else ():
+                limit.forgive(1)
 
     def _move_streams(self) -> None:
         """Has other engines take over what need not wait for the next one here."""

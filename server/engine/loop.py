@@ -20,6 +20,7 @@ from turnout.core.types.messages import (
 )
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_commands import Assembled, carry_out
+from turnout.server.engine.begun import BegunLog
 from turnout.server.engine.channel import EngineChannel
 from turnout.server.engine.parts import in_parts
 from turnout.server.engine.preparation import POLL_SECONDS, Preparation
@@ -39,12 +40,23 @@ STATS_INTERVAL_SECONDS = 0.25
 class EngineLoop:
     """Steps while there is work, sleeps while there is none."""
 
-    def __init__(self, assembled: Assembled, channel: EngineChannel, clock: Clock = monotonic) -> None:
+    def __init__(
+        self,
+        assembled: Assembled,
+        channel: EngineChannel,
+        clock: Clock = monotonic,
+        *,
+        begun: int | None = None,
+    ) -> None:
+        """`begun`: the descriptor of the launcher's `BegunFile`; None: it has none."""
         self._assembled = assembled
         self._engine = assembled.engine
         self._channel = channel
         self._clock = clock
         self._preparation = Preparation(assembled.engine.limits.max_waiting)
+        self._begun = BegunLog(begun, lambda: [*self._preparation.ids, *self._engine.begun()])
+        if begun is not None:
+            self._engine.tell_begun(self._begun.begin)
         self._announcer: PrefixAnnouncer | None = None
         self._reported = -math.inf
         self._changed = True
@@ -106,11 +118,13 @@ class EngineLoop:
             self._announcer = kv
 
     def _submit(self, request: RequestSpec) -> None:
+        self._begun.begin(request.id)  # what is asked whether it can be served may die of it
         try:
             if work := self._engine.preparation(request):
                 self._preparation.begin(request, work)
             else:
                 self._engine.add(request)
+                self._begun.withdraw(request.id)
         except RequestError as error:
             self._refuse(request, error)
 
@@ -120,6 +134,7 @@ class EngineLoop:
             if error is not None:
                 raise error
             self._engine.add(request)
+            self._begun.withdraw(request.id)
         except RequestError as refusal:
             self._refuse(request, refusal)
 

@@ -52,7 +52,7 @@ def main() -> None:
             channel.send([assembled.ready])
             Thread(target=assembled.engine.warm_up, name="warm-up", daemon=True).start()
             with freeze_garbage():
-                EngineLoop(assembled, channel).run()
+                EngineLoop(assembled, channel, begun=given.begun).run()
         except plugin_errors() as error:
             _fail(channel, error, final=isinstance(error, PolicyError))
 
@@ -64,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--arm", default="", help="the arm of a live A/B test, for observers")
     parser.add_argument("--replica", default="", help="the name among its replicas, for observers")
+    parser.add_argument("--begun", type=int, help="the descriptor of a file for the requests that are begun")
     return parser.parse_args()
 
 

@@ -41,6 +41,11 @@ class Preparation:
     def busy(self) -> bool:
         return bool(self._jobs)
 
+    @property
+    def ids(self) -> list[str]:
+        """Of the requests that are being prepared."""
+        return list(self._jobs)
+
     def begin(self, request: RequestSpec, work: Sequence[PreparationWork]) -> None:
         """Start the work of a request. Raises Overloaded if too many requests are being prepared."""
         if len(self._jobs) >= self._limit and request.resume is None:

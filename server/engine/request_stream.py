@@ -13,13 +13,15 @@ from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption
-from turnout.server.engine.restart_limit import WINDOW_SECONDS
+from turnout.server.engine.restart_limit import WINDOW_SECONDS, RestartLimit
 from turnout.server.engine.unread import Unread, delta_size
 
 __all__ = ["RequestStream"]
 
 TURN = 32
 """Deltas that a generator takes, if so many are there, before others have their turn."""
+TRIAL_TOKENS = 2
+"""Of a suspect until the next is tried. One may be one that the engine that died had sent and got lost."""
 
 
 class RequestStream:
@@ -34,10 +36,18 @@ class RequestStream:
         self.awaits_timing = spec.timing
         self.over = False
         """The engine has nothing more to do for the request."""
+        self.suspicion: int | None = None
+        """The place among the suspects of the death of an engine, from 0 on; None: it is none."""
+        self.apart = False
+        """As a suspect, it is to share an engine with no other request."""
         self.deaths = 0
-        """Engines that died of a fault while they served the request."""
-        self._lone_deaths: deque[float] = deque()
-        """When such engines died that served no other request."""
+        """Engines that died while it was a suspect, since it was last cleared."""
+        self.counted_by: list[RestartLimit] = []
+        """The limits of restarts that count those deaths."""
+        self._certain_deaths: deque[float] = deque()
+        """When such engines died that had no other suspect."""
+        self._tokens_before = 0
+        """Of its longest choice when the engine that serves it took it over."""
         self.outputs: dict[int, list[int]] = {}
         """The tokens delivered so far, by choice."""
         self.done: set[int] = set()
@@ -128,21 +138,44 @@ class RequestStream:
 
     # -------------------------------------------------------------- surviving an engine
 
-    def interrupt(self, *, fault: bool, alone: bool) -> None:
-        """Note that the engine that served the request, perhaps `alone`, has died."""
-        now = monotonic()
-        self._interrupted.append(now)
+    def interrupt(self) -> None:
+        """Note that the engine that served the request serves it no more, and another is to go on."""
+        self._interrupted.append(monotonic())
         self._prompt_scores = PackedLogprobs()  # the next engine sends all of them
-        self.deaths += fault
-        if fault and alone:
-            self._lone_deaths.append(now)
+        self._tokens_before = self._longest
+
+    def suspect(self, place: int, *, certain: bool, apart: bool) -> None:
+        """Note that the request may have ended its engine."""
+        self.suspicion, self.apart = place, apart
+        self.deaths += 1
+        if certain:
+            self._certain_deaths.append(monotonic())
+
+    def clear(self) -> None:
+        """Note that the request is no suspect any more."""
+        self.suspicion, self.apart, self.deaths = None, False, 0
+        self.counted_by.clear()
 
     @property
-    def lone_deaths(self) -> int:
-        """Engines that died of a fault while they served this request alone, of late."""
-        while self._lone_deaths and self._lone_deaths[0] <= monotonic() - WINDOW_SECONDS:
-            self._lone_deaths.popleft()
-        return len(self._lone_deaths)
+    def certain_deaths(self) -> int:
+        """Engines that died of late, and that this request alone can have ended."""
+        while self._certain_deaths and self._certain_deaths[0] <= monotonic() - WINDOW_SECONDS:
+            self._certain_deaths.popleft()
+        return len(self._certain_deaths)
+
+    @property
+    def proven(self) -> bool:
+        """Tokens have come from the engine that serves it."""
+        return self._longest > self._tokens_before
+
+    @property
+    def survived(self) -> bool:
+        """As a suspect, it has been tried for long enough."""
+        return self._longest >= self._tokens_before + TRIAL_TOKENS
+
+    @property
+    def _longest(self) -> int:
+        return max(map(len, self.outputs.values()), default=0)
 
     def resumed(self) -> RequestSpec:
         """The request for another engine, which goes on after the last token that was delivered."""

@@ -238,7 +238,7 @@ class Fleet:
             if not any(other.serves for other in self.replicas if other is not replica):
                 return
             replica.detach(stream)
-            stream.interrupt(fault=False, alone=False)
+            stream.interrupt()
             self._put(stream, self._choose(stream.spec, without=replica))
 
     # -------------------------------------------------------------- replicas that come and go

@@ -45,6 +45,8 @@ EOS = 0
 CONTEXT = 512
 POOL = 65536
 BYTES_PER_TOKEN = 1000
+DOOM = 20
+"""Tokens after which a doomed request ends the process."""
 
 
 def _fail() -> None:
@@ -112,6 +114,8 @@ class Echo(Decoding):
         for request in requests:
             if request.spec.client == "confused":
                 raise RuntimeError("what did you say?")
+            if request.spec.client == "doomed" and len(request.live[0].output) >= DOOM:
+                os.kill(os.getpid(), signal.SIGSEGV)
             if request.forks == 0 and request.params.n > 1:
                 (parent,) = request.live
                 yield from (self._say(parent, index) for index in range(request.params.n))

@@ -268,23 +268,29 @@ def serve(make: Callable[[], Engine], specs: Iterable[RequestSpec], engines: int
 
 
 def _live(engine: Engine, streams: RequestStreams, outcome: Outcome) -> None:
-    for spec in streams.hand_over():
+    _add(engine, streams.hand_over(), streams, outcome)
+    for _ in range(1000):
+        if not engine.busy:
+            break
+        for delta in engine.step():
+            _take(delta, streams, outcome)
+            _add(engine, streams.next_suspects(delta.request_id), streams, outcome)
+        engine.stats()
+    else:
+        raise AssertionError("requests that never end")
+    engine.stats()
+    engine.close()
+
+
+def _add(engine: Engine, specs: Iterable[RequestSpec], streams: RequestStreams, outcome: Outcome) -> None:
+    for spec in specs:
         try:
             for work in engine.preparation(spec):
                 work()
             engine.add(spec)
         except RequestError as error:
             _take(Delta(request_id=spec.id, error=str(error), error_kind="invalid"), streams, outcome)
-    for _ in range(1000):
-        if not engine.busy:
-            break
-        for delta in engine.step():
-            _take(delta, streams, outcome)
-        engine.stats()
-    else:
-        raise AssertionError("requests that never end")
-    engine.stats()
-    engine.close()
+            _add(engine, streams.next_suspects(spec.id), streams, outcome)
 
 
 def _take(delta: Delta, streams: RequestStreams, outcome: Outcome) -> None:

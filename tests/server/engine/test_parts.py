@@ -68,7 +68,7 @@ def test_parts_of_an_engine_that_died_are_forgotten() -> None:
     """The next one sends all of them."""
     sent = list(in_parts([first_delta(2000)]))
     interrupted = stream(*sent[:2])
-    interrupted.interrupt(fault=True, alone=True)
+    interrupted.interrupt()
     for event in chain(*sent):
         if isinstance(event, PromptScores):
             interrupted.add_prompt_scores(event.scores)

@@ -11,6 +11,7 @@ from turnout.core.errors import EngineError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.server.engine import request_streams
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.request_streams import RequestStreams
 
@@ -18,7 +19,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class Server:
-    """The streams, and an engine that dies as soon as it has served a killer."""
+    """The streams, and an engine that gives each of its requests a token in a step."""
 
     def __init__(self, names: Iterable[str] = NAMES) -> None:
         self.streams = RequestStreams()
@@ -29,15 +30,17 @@ class Server:
             self.submit(name)
 
     def submit(self, name: str) -> None:
-        params = SamplingParams(max_tokens=9)
+        params = SamplingParams(max_tokens=99)
         spec = RequestSpec(id=name, prompt=[1], params=params, seed=0, arrival=float(len(self.streams)))
-        self.streams.add(RequestStream(spec))
-        if not self.streams.waits(name):
-            self.engine.append(name)
+        self.take(RequestStream(spec))
 
-    def die(self, *, fault: bool = True) -> str | None:
+    def take(self, stream: RequestStream) -> None:
+        self.engine += [spec.id for spec in self.streams.add(stream)]
+
+    def die(self, *, fault: bool = True, begun: Iterable[str] | None = None) -> str | None:
         self.deaths.append(self.engine)
-        killer = self.streams.interrupt(fault=fault, reason="SIGSEGV")
+        begun = self.engine if begun is None else begun
+        killer = self.streams.interrupt(fault=fault, reason="SIGSEGV", begun=tuple(begun))
         self.engine = [spec.id for spec in self.streams.hand_over()]
         return killer.spec.id if killer else None
 
@@ -48,6 +51,10 @@ class Server:
             assert stream is not None
             stream.deliver(Delta(request_id=name, tokens=[7]))
             self.engine += [spec.id for spec in self.streams.next_suspects(name)]
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.step()
 
 
 def error_of(server: Server, name: str) -> str:
@@ -61,7 +68,7 @@ def error_of(server: Server, name: str) -> str:
 
 def run(server: Server, killer: str) -> str:
     """Serve until the killer is found."""
-    for _ in range(20):
+    for _ in range(200):
         if killer in server.engine:
             if (found := server.die()) is not None:
                 return found
@@ -70,15 +77,37 @@ def run(server: Server, killer: str) -> str:
     raise AssertionError("it was never found")
 
 
+# ------------------------------------------------------------------ a request that kills
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 5], ids=lambda tokens: f"after {tokens} tokens")
 @pytest.mark.parametrize("killer", NAMES)
-def test_only_what_was_alone_in_two_engines_that_died_is_ended(killer: str) -> None:
+def test_one_that_kills_is_found_at_its_third_death(killer: str, tokens: int) -> None:
+    """Five deaths were needed."""
     server = Server()
+    server.steps(tokens)
     assert run(server, killer) == killer
-    assert server.deaths.count([killer]) == 2
+    assert len(server.deaths) == 3
+    assert server.deaths[-1] == [killer]
     assert "served this request alone: SIGSEGV" in error_of(server, killer)
-    for _ in range(5):
-        server.step()
-    assert set(server.engine) == set(NAMES) - {killer}, "all others go on"
+    assert set(server.engine) == set(NAMES) - {killer}, "all others go on at once"
+    assert not server.streams.suspects
+
+
+def test_one_of_64_is_found_as_soon() -> None:
+    server = Server([f"r{i}" for i in range(64)])
+    server.steps(3)
+    assert run(server, "r17") == "r17"
+    assert len(server.deaths) == 3
+
+
+def test_one_that_came_last_is_tried_before_all_that_had_tokens() -> None:
+    server = Server()
+    server.steps(3)
+    server.submit("new")
+    assert server.die() is None
+    assert server.engine == ["new"], "alone"
+    assert [server.die(), server.die()] == [None, "new"]
 
 
 def test_a_request_that_is_alone_from_the_start_is_found_at_its_second_death() -> None:
@@ -87,13 +116,63 @@ def test_a_request_that_is_alone_from_the_start_is_found_at_its_second_death() -
     assert server.die() == "a"
 
 
-def test_while_one_is_tried_alone_what_comes_waits() -> None:
+def test_one_that_kills_where_others_are_served_is_found_at_its_third_death() -> None:
+    """It goes from engine to engine with the other suspects, as in a fleet."""
+    first, second = Server(), Server("wxyz")
+    first.steps(3)
+    second.steps(3)
+    first.die()
+    for stream in first.streams.movable():
+        first.streams.remove(stream.spec.id)
+        second.take(stream)
+    assert second.engine == [*"wxyz", "d"], "one by one, and the newest first"
+    second.steps(2)
+    second.submit("new")
+    assert second.engine == [*"wxyz", "d", "c", "new"]
+    assert second.die() is None
+    *free, b, a = [stream.spec.id for stream in second.streams.movable()]
+    assert set(free) == {*"wxyz", "d", "new"} and [b, a] == ["b", "a"], "suspects still"
+    assert second.engine == ["c"], "alone"
+    assert second.die() == "c"
+
+
+# ------------------------------------------------------------------ those that do not
+
+
+def test_what_the_engine_had_not_begun_with_is_not_suspected() -> None:
+    server = Server()
+    assert server.die(begun=["b"]) is None
+    assert [stream.spec.id for stream in server.streams.suspects] == ["b"]
+    assert [stream.spec.id for stream in server.streams.movable()] == ["a", "c", "d"]
+    assert server.engine == ["b"]
+    server.steps(2)
+    assert server.engine == ["b", "a", "c", "d"]
+
+
+def test_a_death_with_nothing_begun_blames_none() -> None:
+    server = Server()
+    assert [server.die(begun=()) for _ in range(5)] == [None] * 5
+    assert server.engine == [*NAMES]
+
+
+def test_suspects_that_survive_are_none_any_more() -> None:
+    server = Server()
+    server.die()
+    assert server.engine == ["d"]
+    server.steps(8)
+    assert server.engine == ["d", "c", "b", "a"]
+    assert not server.streams.suspects and not server.streams.trying and not server.streams.closed
+
+
+def test_while_suspects_are_tried_what_comes_waits() -> None:
     server = Server("a")
     server.die()
     server.submit("new")
-    assert server.engine == ["a"] and server.streams.waits("new")
+    assert server.engine == ["a"] and server.streams.closed
     server.step()
-    assert set(server.engine) == {"a", "new"} and not server.streams.waits("new")
+    assert server.engine == ["a"], "one token may have been lost with the engine"
+    server.step()
+    assert set(server.engine) == {"a", "new"} and not server.streams.closed
 
 
 def test_a_suspect_that_leaves_makes_way() -> None:
@@ -102,6 +181,14 @@ def test_a_suspect_that_leaves_makes_way() -> None:
     server.submit("new")
     server.streams.remove("a")
     assert [spec.id for spec in server.streams.next_suspects("a")] == ["new"]
+
+
+def test_a_suspect_without_tokens_makes_way_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("ab")
+    server.die()
+    assert server.engine == ["b"] and not server.streams.when_late()
+    monkeypatch.setattr(request_streams, "TRIAL_SECONDS", 0.0)
+    assert [spec.id for spec in server.streams.when_late()] == ["a"]
 
 
 def test_kills_from_outside_make_nothing_a_suspect() -> None:
@@ -118,19 +205,8 @@ def test_kills_from_outside_make_nothing_a_suspect() -> None:
 def test_a_kill_from_outside_does_not_end_a_trial() -> None:
     server = Server("ab")
     server.die()
-    server.die()
-    assert server.engine == ["a"], "suspects go one by one"
+    assert server.engine == ["b"], "suspects go one by one"
     server.die(fault=False)
-    assert server.engine == ["a"]
-    server.step()
-    assert server.engine == ["a", "b"]
-
-
-def test_a_suspect_that_was_tried_among_others_is_tried_alone_next() -> None:
-    server = Server("ab")
-    server.die()
-    server.die()
-    server.step()  # "a" has survived, so "b" is tried beside it
-    assert server.engine == ["a", "b"]
-    assert server.die() is None
     assert server.engine == ["b"]
+    server.steps(2)
+    assert server.engine == ["b", "a"]

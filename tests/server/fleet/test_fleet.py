@@ -218,6 +218,21 @@ def test_a_replica_that_is_given_up_leaves_the_others_serving(start: Start) -> N
     eventually(lambda: server.arms.failure is not None)
 
 
+@pytest.mark.parametrize("user", ["killed", "doomed"])
+def test_one_that_kills_engines_is_ended_alone_after_three_of_them(three: RunningServer, user: str) -> None:
+    """At its first token, or in mid-stream."""
+    with ThreadPoolExecutor(13) as pool:
+        answers: Answers = [pool.submit(ask, three, number, max_tokens=200) for number in range(12)]
+        eventually(lambda: delivered(three) > 60)
+        murderer = pool.submit(ask, three, 99, user=user)
+        assert [said(answer) for answer in answers] == [expected(number, 200) for number in range(12)]
+        response = murderer.result(60)
+    assert response.status_code == 500
+    assert "died each time that it served this request alone: " in response.json()["error"]["message"]
+    assert three.fleet.restarts <= 3
+    eventually(lambda: serving(three, "0", "1", "2"), 15)
+
+
 # ------------------------------------------------------------------ replicas that come and go
 
 
