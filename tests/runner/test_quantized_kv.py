@@ -40,8 +40,17 @@ def requests() -> list[RequestSpec]:
 
 
 # Memory for about 240 positions, in positions of float32: two requests, or both choices of one.
-@pytest.mark.parametrize(("stored", "tokens"), [("int8", 68), ("fp8", 68), ("bfloat16", 120)])
-@pytest.mark.parametrize(("kv", "scheduler"), [("paged", "fcfs"), ("contiguous", "mlfq:quantum=16")])
+@pytest.mark.parametrize(
+    ("kv", "scheduler", "stored", "tokens"),
+    [
+        ("paged", "fcfs", "int8", 68),
+        ("contiguous", "mlfq:quantum=16", "fp8", 68),
+        pytest.param("paged", "fcfs", "fp8", 68, marks=pytest.mark.slow),
+        pytest.param("paged", "fcfs", "bfloat16", 120, marks=pytest.mark.slow),
+        pytest.param("contiguous", "mlfq:quantum=16", "int8", 68, marks=pytest.mark.slow),
+        pytest.param("contiguous", "mlfq:quantum=16", "bfloat16", 120, marks=pytest.mark.slow),
+    ],
+)
 def test_the_same_tokens_after_swapping_in_chunks_and_alone(
     kv: str, scheduler: str, stored: str, tokens: int, make_engine: EngineMaker
 ) -> None:
@@ -106,10 +115,10 @@ def exact() -> dict[str, list[int]]:
 @pytest.mark.parametrize(
     ("kv", "forced", "free"),
     [
-        ("paged:dtype=bfloat16", 0.99, 0.9),
         ("paged:dtype=int8", 0.99, 0.9),
-        ("contiguous:dtype=int8", 0.99, 0.9),
-        ("paged:dtype=fp8", 0.98, 0.6),
+        pytest.param("paged:dtype=bfloat16", 0.99, 0.9, marks=pytest.mark.slow),
+        pytest.param("contiguous:dtype=int8", 0.99, 0.9, marks=pytest.mark.slow),
+        pytest.param("paged:dtype=fp8", 0.98, 0.6, marks=pytest.mark.slow),
     ],
 )
 def test_greedy_tokens_of_the_embedded_model_agree(

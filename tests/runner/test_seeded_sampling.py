@@ -34,7 +34,7 @@ def requests(n: int = 1) -> list[RequestSpec]:
     ]
 
 
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_alone_in_a_batch_and_after_preemption(n, make_engine):
     engine = make_engine()
     alone = {key: tokens for spec in requests(n) for key, tokens in run(engine, [spec]).items()}
@@ -46,8 +46,15 @@ def test_alone_in_a_batch_and_after_preemption(n, make_engine):
     assert short.stats().preemptions > 0
 
 
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize(("kv", "scheduler"), [("paged", "fcfs"), ("contiguous", "mlfq:quantum=16")])
+@pytest.mark.parametrize(
+    ("kv", "scheduler", "n"),
+    [
+        ("paged", "fcfs", 3),
+        ("contiguous", "mlfq:quantum=16", 1),
+        pytest.param("paged", "fcfs", 1, marks=pytest.mark.slow),
+        pytest.param("contiguous", "mlfq:quantum=16", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_swapped_out_and_brought_back(n, kv, scheduler, make_engine):
     """No work is lost: all that is computed is kept, so no token is computed twice."""
     options = {"kv": kv, "scheduler": scheduler, "max_num_batched_tokens": 32}

@@ -59,13 +59,18 @@ def warped(logits: Tensor, params: SamplingParams) -> Tensor:
     "params",
     [
         {},
-        {"temperature": 0.5},
-        {"temperature": 3.0},
-        {"top_k": 5},
-        {"top_p": 0.8},
-        {"top_k": 20, "top_p": 0.7},
-        {"min_p": 0.1},
         {"min_p": 0.05, "top_p": 0.9, "top_k": 30, "temperature": 1.5},
+        *(
+            pytest.param(params, marks=pytest.mark.slow)
+            for params in (
+                {"temperature": 0.5},
+                {"temperature": 3.0},
+                {"top_k": 5},
+                {"top_p": 0.8},
+                {"top_k": 20, "top_p": 0.7},
+                {"min_p": 0.1},
+            )
+        ),
     ],
     ids=str,
 )

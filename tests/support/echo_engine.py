@@ -10,6 +10,7 @@ import atexit
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -77,11 +78,15 @@ def _scores(chunk: Chunk) -> list[TokenLogprobs]:
     return [TokenLogprobs(prompt[p + 1], -(p + 1.0), [(prompt[p + 1] + 1, -0.25)]) for p in chunk.scored]
 
 
+TOGETHER = threading.Barrier(2, timeout=60)
+
+
 class Thinking(LogitsProcessor):
     """Thinks of what it is asked to choose before it says anything."""
 
     thoughts: ClassVar[dict[str, Callable[[], object]]] = {
         "long": lambda: time.sleep(2),
+        "together": lambda: TOGETHER.wait(),
         "bad": lambda: _refuse("that is not one of the choices"),
         "broken": _fail,
     }

@@ -30,7 +30,7 @@ GREEDY = {"greedy": {"temperature": 0}}
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"async_scheduling": False}, marks=pytest.mark.slow),
         pytest.param({"spec_ngram": True, "spec_tokens": 2}, marks=pytest.mark.slow),
     ],

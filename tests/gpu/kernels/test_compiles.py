@@ -28,6 +28,7 @@ def test_for_each_generation_of_cards(capability: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_attention_has_copies_on_their_way_while_it_computes() -> None:
     """Of what is most common alone, which is compiled in seconds. What is slow fails no other test."""
     attends = [line for line in compiled("attention")["attention"] if line.startswith("attend, ")]

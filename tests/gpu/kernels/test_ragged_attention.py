@@ -43,7 +43,9 @@ def test_what_models_compute_in(dtype: torch.dtype, device: torch.device) -> Non
 HALVES = [pytest.param(each, marks=pytest.mark.slow) for each in (torch.bfloat16, torch.float16)]
 
 
-@pytest.mark.parametrize("stored", ["bfloat16", "int8", "fp8"])
+@pytest.mark.parametrize(
+    "stored", ["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bfloat16", "fp8"))]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 def test_what_is_stored_in_fewer_bits(stored: KVDtype, dtype: torch.dtype, device: torch.device) -> None:
     Case(4, 2, 64, 16, [(0, 5), (17, 3), (33, 1), (20, 20), (70, 40)], dtype, stored).check(device)
@@ -74,7 +76,13 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(rule, id=name, marks=[] if name in ("window", "all") else pytest.mark.slow)
+        for name, rule in RULES.items()
+    ],
+)
 def test_rules_of_layers(rule: dict[str, Any], device: torch.device) -> None:
     """In decoding, verifying and prompts, and where a context is read in parts."""
     Case(4, 2, 64, 16, MIXED, **rule).check(device)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from compare_runs import NoisyMachine, spec
 
 from turnout.lab.compare.comparison import Comparison
@@ -23,6 +24,7 @@ def compared(seed: int, slowdown: float) -> Comparison:
     return experiment.comparison()
 
 
+@pytest.mark.slow
 def test_an_arm_against_itself_twenty_times_differs_in_at_most_a_tenth_of_the_verdicts() -> None:
     rows = [row for seed in range(20) for row in compared(seed, 0.0).rows["other"]]
     declared = sum(row.direction != "" for row in rows)

@@ -61,7 +61,7 @@ def served(folder: Path, prompts: list[list[int]], **options: str) -> list[Answe
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=1)
     outputs = [each.outputs[0] for each in llm.generate(prompts, params, progress=False)]
     experts = [layer for layer in llm.engine.runner.model.modules() if isinstance(layer, FusedExperts)]
-    assert len(experts) == 2 and all(layer._native is not None for layer in experts)
+    assert len(experts) == 2 and all(layer._together is not None for layer in experts)
     return [
         (list(out.token_ids), [next(iter(each.values())).logprob for each in out.logprobs]) for out in outputs
     ]

@@ -67,7 +67,9 @@ def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
-@pytest.mark.parametrize("scheme", ["int8", "int8wo", "int4wo", "fp8"])
+@pytest.mark.parametrize(
+    "scheme", ["int4wo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("int8", "int8wo", "fp8"))]
+)
 def test_the_unquantized_model_is_never_in_memory(scheme: str, large_model: Path) -> None:
     """The bound is far below what it would take.
 

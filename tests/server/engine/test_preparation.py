@@ -27,20 +27,18 @@ def test_others_are_served_meanwhile(server: RunningServer) -> None:
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(server.post, COMPLETIONS, prompt="abc", max_tokens=4, guided_choice=["long"])
         time.sleep(0.1)
-        started = time.monotonic()
         for _ in range(5):
             assert server.post(COMPLETIONS, prompt="abc", max_tokens=4).status_code == 200
-        assert time.monotonic() - started < THINKING - 0.2 and not slow.done()
+        assert not slow.done()
         assert slow.result().json()["choices"][0]["text"] == "abca"
 
 
 def test_several_are_prepared_at_once(server: RunningServer) -> None:
-    asked = {"prompt": "a", "guided_choice": ["long"]}
+    """One alone would wait for the other, and fail."""
+    asked = {"prompt": "a", "guided_choice": ["together"]}
     with ThreadPoolExecutor() as threads:
-        started = time.monotonic()
-        slow = [threads.submit(server.post, COMPLETIONS, **asked) for _ in range(2)]
-        assert all(answer.result().status_code == 200 for answer in slow)
-        assert time.monotonic() - started < 1.8 * THINKING
+        waiting = [threads.submit(server.post, COMPLETIONS, **asked) for _ in range(2)]
+        assert [answer.result().status_code for answer in waiting] == [200, 200]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -141,10 +141,20 @@ PROPOSERS: dict[str, Callable[[], Proposer]] = {
 }
 
 
-@pytest.mark.parametrize("chosen", [{}, PENALTIES], ids=["plain", "penalties"])
 @pytest.mark.parametrize(
-    ("proposer", "verify"),
-    [("n-gram", "auto"), ("draft model", "exact"), ("draft model", "rejection"), ("a stranger's", "auto")],
+    ("proposer", "verify", "chosen"),
+    [
+        ("n-gram", "auto", {}),
+        ("draft model", "exact", {}),
+        ("draft model", "rejection", PENALTIES),
+        pytest.param("draft model", "rejection", {}, marks=pytest.mark.slow),
+        pytest.param("a stranger's", "auto", {}, marks=pytest.mark.slow),
+        *[
+            pytest.param(proposer, verify, PENALTIES, marks=pytest.mark.slow)
+            for proposer, verify in [("n-gram", "auto"), ("draft model", "exact"), ("a stranger's", "auto")]
+        ],
+    ],
+    ids=str,
 )
 def test_pairs_of_neighbouring_tokens(proposer: str, verify: Any, chosen: dict[str, Any]) -> None:
     params = SamplingParams(max_tokens=TOKENS, ignore_eos=True, **chosen)
