@@ -109,6 +109,7 @@ class LLM:
 
     def __init__(self, model: str = "turnout-tiny", **options: Any) -> None:
         from turnout.runner.assembly import build_engine
+        from turnout.text.model_format import ModelFormat
         from turnout.text.prompt.template_process import TemplateProcesses
         from turnout.text.tokenizer import load_tokenizer
 
@@ -118,6 +119,7 @@ class LLM:
         self.engine = assembled.engine
         self.ready = assembled.ready
         self.tokenizer: Tokenizer = load_tokenizer(assembled.folder, self.config.chat_template)
+        self._format = ModelFormat(self.tokenizer, self.ready.output_format, self.ready.eos_token_ids)
         self._templates = TemplateProcesses()
         self._ids = itertools.count()
 
@@ -213,9 +215,7 @@ class LLM:
         salt: str,
     ) -> _PromptRequest:
         """A conversation, as the server has it."""
-        from turnout.text.model_format import ModelFormat
-
-        format = ModelFormat(self.tokenizer, self.ready.output_format, self.ready.eos_token_ids)
+        format = self._format
         told, tools = format.conversation(messages, offered.described())
         text = self._templates.render(self.tokenizer.chat_template, told, **tools, **variables)
         wanted, begun = offered.wanted, format.begun(text)

@@ -173,6 +173,19 @@ def test_a_babbling_model_makes_a_valid_call(llm: LLM) -> None:
     assert isinstance(forecast(**arguments), str) and isinstance(arguments["days"], int)
 
 
+def test_a_form_of_calls_is_made_once(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the server: it was made anew for each conversation."""
+
+    def ask() -> object:
+        asked = [{"role": "user", "content": "Weather?"}]
+        few = SamplingParams(max_tokens=2)
+        return llm.chat(asked, few, tools=[forecast], tool_choice="forecast", progress=False)
+
+    ask()
+    monkeypatch.setattr("turnout.text.model_format.call_form", lambda *_, **__: pytest.fail("made anew"))
+    ask()
+
+
 def test_chat_goes_through_the_models_template(llm: LLM) -> None:
     conversation = [{"role": "user", "content": "def add(a, b):"}]
     (out,) = llm.chat(conversation, GREEDY, progress=False)
