@@ -29,6 +29,8 @@ TOKEN_BYTES = 16
 """What a token of a prompt takes, which is in several lists at times."""
 FEW = 64
 """Prompts whose requests are made at once: handing them to a thread would take longer."""
+PROMPT_WORK = 64
+"""Characters whose tokenizing takes as long as what is done for a prompt besides."""
 CHOICE_BYTES = 3 * 2**10
 """What a choice takes besides its text: its request, its answer, and that as it is rendered."""
 
@@ -68,13 +70,14 @@ async def prepared_prompts(
     prompts = await _tokenized(texts, body.prompt, read, memory)
 
     def specs() -> list[RequestSpec]:
-        return [
+        requests = [
             body.request_spec(f"{id}-{number}", prompt, _fitted(body, params, limit - len(prompt)), *client)
             for number, prompt in enumerate([*before, *prompt] for prompt in prompts)
         ]
+        check_logprobs(requests, limit)
+        return requests
 
-    requests = await texts.run(0, specs) if len(prompts) > FEW else specs()
-    check_logprobs(requests, limit)
+    requests = await texts.run(PROMPT_WORK * len(prompts), specs) if len(prompts) > FEW else specs()
     if body.return_token_ids:
         check_repetition("return_token_ids", prompts, params.n)
     if not body.echo:
@@ -148,7 +151,7 @@ async def _tokenized(
     found: list[list[int]] = []
     total = 0
     for group in _groups(prompts):
-        tokens = await texts.run(sum(map(len, group)), partial(_read_all, read, group))
+        tokens = await texts.run(sum(map(_work, group)), partial(_read_all, read, group))
         found += tokens
         added = sum(map(len, tokens))
         total += added
@@ -171,12 +174,17 @@ def _groups(prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
     group: list[Prompt] = []
     size = 0
     for prompt in prompts:
-        if group and size + len(prompt) >= LONG:
+        work = _work(prompt)
+        if group and size + work >= LONG:
             yield group
             group, size = [], 0
         group.append(prompt)
-        size += len(prompt)
+        size += work
     yield group
+
+
+def _work(prompt: Prompt) -> int:
+    return PROMPT_WORK + len(prompt)
 
 
 def _checked(prompt: list[int], limit: int) -> list[int]:

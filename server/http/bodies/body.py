@@ -19,6 +19,8 @@ __all__ = ["read_body"]
 
 SMALL = 16 * 2**10
 """Bytes that are decoded at once: handing them to a thread would take longer."""
+SMALL_DECODED = 4 * SMALL
+"""As many, by `BodySize.decoded`: thousands of prompts of a letter are few bytes."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -37,7 +39,7 @@ async def read_body(
         _check_media_type(request)
     size = BodySize()
     body = await _read(request, limit, size)
-    if len(body) <= SMALL:
+    if len(body) <= SMALL and size.decoded <= SMALL_DECODED:
         return validate_body(parse_body(body), model, may_be_deep=size.may_be_deep)
     turns: Turns = request.app.state.decoding
     return await while_connected(request.receive, _decode(turns, body, model, size))
