@@ -21,6 +21,7 @@ from turnout.server.admin import kv as admin_kv
 from turnout.server.admin import plugins as admin_plugins
 from turnout.server.admin import prefixes as admin_prefixes
 from turnout.server.admin import replicas as admin_replicas
+from turnout.server.admin import rollout as admin_rollout
 from turnout.server.admin import scheduler as admin_scheduler
 from turnout.server.api import models, tokenization
 from turnout.server.api.batches import batches, files
@@ -110,6 +111,8 @@ ROUTES = [
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),
     Route("/admin/replicas", admin_replicas.show_replicas),
     Route("/admin/replicas", admin_replicas.change_replicas, methods=["POST"]),
+    Route("/admin/rollout", admin_rollout.show_rollout),
+    Route("/admin/rollout", admin_rollout.change_rollout, methods=["POST"]),
     Route("/admin/prefixes/{name}", admin_prefixes.unpin_prefix, methods=["DELETE"]),
 ]
 """Every path; `server.http.access.auth` decides which of them need a key."""

@@ -18,6 +18,12 @@ class AdminJournal:
         self._scheduler: SetScheduler | None = None
         self._pins: dict[str, PinPrefix] = {}
 
+    def copy(self, *, scheduler: bool) -> AdminJournal:
+        """The same for other engines; with the scheduler that was set, or without."""
+        copy = AdminJournal(announce=self._announce)
+        copy._scheduler, copy._pins = self._scheduler if scheduler else None, dict(self._pins)
+        return copy
+
     def note(self, command: AdminCommand) -> None:
         """Remember a command that was carried out."""
         if isinstance(command, SetScheduler):

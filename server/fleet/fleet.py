@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from typing import Any
@@ -33,8 +33,10 @@ from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.unread import Unread
+from turnout.server.fleet.generation import Generation, changed
 from turnout.server.fleet.guarded_router import GuardedRouter
 from turnout.server.fleet.replica import FleetReplica
+from turnout.server.fleet.rollout import FleetError, Rollout
 from turnout.server.fleet.totals import merged_reply, total_stats
 
 __all__ = ["Fleet", "FleetError", "Launch"]
@@ -48,10 +50,6 @@ Launch = Callable[[str, AdminJournal], ProcessClient]
 """Starts the process of the replica of a name. Raises OSError if the system has no room for it."""
 
 
-class FleetError(TurnoutError):
-    """A change of the replicas that cannot be made; the message says what to do instead."""
-
-
 class Fleet:
     """An `EngineClient` over replicas. Starts their processes when constructed, as `ProcessClient` does."""
 
@@ -61,9 +59,12 @@ class Fleet:
         self._router = GuardedRouter(router)
         self._reads_caches = router is not None and router.reads_caches
         self._journal = AdminJournal(announce=self._reads_caches)
+        self.generation: Generation | None = None
+        """What replicas to come are started with."""
+        self.rollout: Rollout | None = None
+        """The latest."""
         self._prefixes = PrefixIndex()
         self._names = map(str, count())
-        self._config: EngineConfig | None = None
         self._ready: Ready | None = None
         self._place: dict[str, FleetReplica] = {}
         """Of each request that a client waits for."""
@@ -71,8 +72,8 @@ class Fleet:
         self._lost = 0
         """Engines of replicas that are no longer here, which died and were replaced."""
         self._gone = asyncio.Event()
-        self._tasks: set[asyncio.Task[object]] = set()
-        self.replicas = [self._launched(next(self._names)) for _ in range(replicas)]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.replicas = [self._launched(next(self._names), self._journal) for _ in range(replicas)]
 
     # -------------------------------------------------------------- what the engines report
 
@@ -123,8 +124,8 @@ class Fleet:
 
     def configure(self, config: EngineConfig) -> None:
         """Tell the first engine what to build; the others are told when it is ready."""
-        self._config = _shared(config, len(self.replicas))
-        self.replicas[0].client.configure(self._config)
+        self.generation = Generation.first(config, len(self.replicas), self._journal)
+        self.replicas[0].prepare(self.generation)
 
     async def start(self) -> Ready:
         """Wait until all engines are assembled.
@@ -133,21 +134,25 @@ class Fleet:
         tokens. Raises EngineError if one cannot be assembled, ConfigError if the configuration is the reason.
         """
         first, *others = self.replicas
-        ready = await self._started(first)
-        assert self._config is not None
-        if ready.cpu_kernels:
-            self._config = self._config.model_copy(update={"cpu_kernels": ready.cpu_kernels})
+        ready = await self.start_replica(first)
+        assert self.generation is not None
+        self.generation.follow(ready)
         if self._reads_caches and len(self.replicas) > 1 and not ready.announces:
             raise ConfigError(
                 f"the router asks which prefixes engines keep, and the KV backend {ready.kv} does not tell; "
                 "choose --kv paged with prefix caching, or another --router"
             )
         for replica in others:
-            replica.client.configure(self._config)
-        await asyncio.gather(*map(self._started, others))
-        memory = sum(replica.client.ready.host_memory for replica in self.replicas)
-        self._ready = msgspec.structs.replace(ready, host_memory=memory)
-        return self._ready
+            replica.prepare(self.generation)
+        await asyncio.gather(*map(self.start_replica, others))
+        self.describe(ready)
+        return self.ready
+
+    def describe(self, ready: Ready) -> None:
+        """Take what an engine says of itself for the whole fleet; the model keeps its first name."""
+        memory = sum(replica.client.ready.host_memory for replica in self.replicas if replica.started)
+        name = ready.model if self._ready is None else self._ready.model
+        self._ready = msgspec.structs.replace(ready, host_memory=memory, model=name)
 
     async def gone(self) -> None:
         await self._gone.wait()
@@ -193,14 +198,17 @@ class Fleet:
         """Have all engines carry a command out; those that are not there are told when they start."""
         asked = [replica.client for replica in self.replicas if replica.condition in ("serving", "draining")]
         asked = asked or [replica.client for replica in self.replicas]
-        return merged_reply(await asyncio.gather(*(client.admin(command) for client in asked)))
+        reply = merged_reply(await asyncio.gather(*(client.admin(command) for client in asked)))
+        if self.rollout is not None and not reply.error_kind:
+            self.rollout.note(command)
+        return reply
 
-    def _choose(self, request: RequestSpec, without: FleetReplica | None = None) -> FleetReplica:
+    def _choose(self, request: RequestSpec, among: Sequence[FleetReplica] | None = None) -> FleetReplica:
         """The replica for a request: one that serves, else one whose next engine the request will wait for.
 
         Where there is neither, one that says why it takes no requests.
         """
-        some = [replica for replica in self.replicas if replica is not without]
+        some = self.replicas if among is None else among
         able = [replica for replica in some if replica.serves] or [r for r in some if r.takes] or some
         if len(able) == 1:
             return able[0]
@@ -224,22 +232,26 @@ class Fleet:
 
     def _rehome(self, stream: RequestStream, lost: FleetReplica) -> bool:
         """Have another replica serve a request that `lost` can serve no more; False: none serves."""
-        if not any(replica.serves for replica in self.replicas if replica is not lost):
+        if not (homes := self._homes(stream, lost)):
             return False
         lost.forget(stream)
-        self._put(stream, self._choose(stream.spec, without=lost))
+        self._put(stream, self._choose(stream.spec, homes))
         return True
 
-    def _move_away(self, replica: FleetReplica) -> None:
+    def _homes(self, stream: RequestStream, lost: FleetReplica) -> list[FleetReplica]:
+        """The other replicas that serve and would go on with the same tokens, if the stream has some."""
+        others = [replica for replica in self.replicas if replica.serves and replica is not lost]
+        return [other for other in others if not stream.outputs or other.same_tokens(lost)]
+
+    def move_away(self, replica: FleetReplica) -> None:
         """Have others take over what a replica serves, as far as requests can go on elsewhere."""
         if not self.ready.resumes:
             return
         for stream in replica.client.streams.movable():
-            if not any(other.serves for other in self.replicas if other is not replica):
-                return
-            replica.detach(stream)
-            stream.interrupt()
-            self._put(stream, self._choose(stream.spec, without=replica))
+            if homes := self._homes(stream, replica):
+                replica.detach(stream)
+                stream.interrupt()
+                self._put(stream, self._choose(stream.spec, homes))
 
     # -------------------------------------------------------------- replicas that come and go
 
@@ -250,10 +262,20 @@ class Fleet:
         """
         if len(self.replicas) >= limits.REPLICAS.most:
             raise FleetError(f"there are {len(self.replicas)} replicas, the most that a server may have")
-        replica = self._launch_another(next(self._names))
-        self.replicas.append(replica)
-        self._in_background(self._join(replica))
+        self._check_no_rollout()
+        replica = self.launch()
+        self.in_background(self._join(replica))
         return replica
+
+    def launch(self, generation: Generation | None = None, name: str | None = None) -> FleetReplica:
+        """Start another replica of a generation, by default the present one. Raises FleetError."""
+        replica = self._launch_another(next(self._names) if name is None else name, generation)
+        self.replicas.append(replica)
+        return replica
+
+    def _check_no_rollout(self) -> None:
+        if self.rollout is not None and self.rollout.busy:
+            raise FleetError("a rollout is replacing the replicas; pause it first, or wait for its end")
 
     def drain(self, name: str) -> FleetReplica:
         """Give a replica no more requests, and those that it has to others. Raises FleetError."""
@@ -263,23 +285,25 @@ class Fleet:
         if not replica.draining:
             replica.draining = True
             logger.info("replica %s gets no more requests", name)
-            self._move_away(replica)
+            self.move_away(replica)
         return replica
 
     def remove(self, name: str) -> FleetReplica:
         """Drain a replica, and end its engine after the last request. Raises FleetError."""
+        self._check_no_rollout()
         replica = self.named(name)
         if replica.condition != "failed":
             self.drain(name)
-        self._in_background(self._end(replica))
+        self.in_background(self.end(replica))
         return replica
 
     def restart(self, name: str) -> FleetReplica:
         """Drain a replica, and start another in its place. Raises FleetError."""
+        self._check_no_rollout()
         replica = self.named(name)
         if replica.condition != "failed":
             self.drain(name)
-        self._in_background(self._replace(replica))
+        self.in_background(self._replace(replica))
         return replica
 
     def named(self, name: str) -> FleetReplica:
@@ -290,22 +314,23 @@ class Fleet:
         known = ", ".join(replica.name for replica in self.replicas)
         raise FleetError(f"there is no replica {name!r}; known: {known}")
 
-    def _launched(self, name: str) -> FleetReplica:
-        replica = FleetReplica(name, self._launch(name, self._journal), self._prefixes.find)
+    def _launched(self, name: str, journal: AdminJournal) -> FleetReplica:
+        replica = FleetReplica(name, self._launch(name, journal), self._prefixes.find)
         replica.client.hear_of_block = lambda event: self._prefixes.note(name, (event,))
         replica.client.elsewhere = lambda stream: self._rehome(stream, replica)
         return replica
 
-    def _launch_another(self, name: str) -> FleetReplica:
+    def _launch_another(self, name: str, generation: Generation | None) -> FleetReplica:
+        generation = generation or self.generation
+        assert generation is not None
         try:
-            replica = self._launched(name)
+            replica = self._launched(name, generation.journal)
         except (OSError, TurnoutError) as error:
             raise FleetError(f"no process can be started for replica {name!r}: {error}") from None
-        assert self._config is not None
-        replica.client.configure(self._config)
+        replica.prepare(generation)
         return replica
 
-    async def _started(self, replica: FleetReplica) -> Ready:
+    async def start_replica(self, replica: FleetReplica) -> Ready:
         try:
             ready = await replica.client.start()
         except (ConfigError, EngineError) as error:
@@ -314,7 +339,7 @@ class Fleet:
             kind = ConfigError if isinstance(error, ConfigError) else EngineGone
             raise kind(f"replica {replica.name}: {error}") from None
         replica.started = True
-        self._in_background(self._watch(replica))
+        self.in_background(self._watch(replica))
         return ready
 
     async def _watch(self, replica: FleetReplica) -> None:
@@ -326,13 +351,14 @@ class Fleet:
 
     async def _join(self, replica: FleetReplica) -> None:
         try:
-            await self._started(replica)
+            await self.start_replica(replica)
         except TurnoutError as error:
             logger.error("%s", error)
             return
         logger.info("replica %s serves", replica.name)
 
-    async def _end(self, replica: FleetReplica) -> None:
+    async def end(self, replica: FleetReplica) -> None:
+        """End its engine after the last request that it has."""
         while not replica.client.idle and replica.client.failure is None:
             await asyncio.sleep(POLL_SECONDS)
         with suppress(ValueError):  # asked for twice
@@ -343,25 +369,30 @@ class Fleet:
         logger.info("replica %s has ended", replica.name)
 
     async def _replace(self, replica: FleetReplica) -> None:
-        await self._end(replica)
-        another = self._launch_another(replica.name)
-        self.replicas.append(another)
-        await self._join(another)
+        await self.end(replica)
+        await self._join(self.launch(name=replica.name))
 
-    def _in_background(self, work: Coroutine[Any, Any, object]) -> None:
+    def roll_out(self, changes: Mapping[str, object], drain_seconds: float) -> Rollout:
+        """Begin to replace all engines by those of a changed configuration.
+
+        Raises ConfigError for one that cannot be, FleetError while another rollout has not ended.
+        """
+        if self.rollout is not None and self.rollout.state not in ("done", "undone"):
+            raise FleetError(f"a rollout is {self.rollout.state}; resume or undo it first")
+        self._check_no_rollout()
+        assert self.generation is not None
+        given = changed(self.generation.given, changes)
+        new = self.generation.next(given, changes, len(self.replicas))
+        self.rollout = Rollout(self, new, drain_seconds)
+        self.rollout.begin()
+        return self.rollout
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have work done until the fleet is closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _shared(config: EngineConfig, replicas: int) -> EngineConfig:
-    """The configuration of one of so many engines, which share memory and cores."""
-    if replicas == 1:
-        return config
-    update: dict[str, object] = {"memory_share": config.memory_share / replicas}
-    if "cpu_engines" not in config.model_fields_set:
-        update["cpu_engines"] = replicas
-    return config.model_copy(update=update)
+        return task
 
 
 def _routable(request: RequestSpec) -> Routable:

@@ -10,6 +10,7 @@ from turnout.core.types.messages import Stats
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.request_stream import RequestStream
+from turnout.server.fleet.generation import Generation, Tokens, tokens_of
 
 __all__ = ["Condition", "FleetReplica"]
 
@@ -32,10 +33,25 @@ class FleetReplica:
         """Those sent to it that clients wait for."""
         self.tokens = 0
         """Tokens of those requests: prompt and `max_tokens`."""
+        self.generation: Generation | None = None
         self._find = find
         self._view = Replica(name, 0, 0, find=find)
         self._told: Stats | None = None
         """The engine's report that the view has."""
+
+    def prepare(self, generation: Generation) -> None:
+        """Tell the engine what to build."""
+        self.generation = generation
+        self.client.configure(generation.config)
+
+    def same_tokens(self, other: FleetReplica) -> bool:
+        """Whether a request may move between the two in mid-stream; both have been ready."""
+        return self.tokens_key == other.tokens_key
+
+    @property
+    def tokens_key(self) -> Tokens:
+        assert self.generation is not None
+        return tokens_of(self.generation.config, self.client.ready)
 
     @property
     def condition(self) -> Condition:

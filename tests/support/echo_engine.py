@@ -112,6 +112,10 @@ def _refuse(reason: str) -> None:
 class Echo(Decoding):
     resumes = True
 
+    def __init__(self, shift: int = 0) -> None:
+        """`shift` is added to each token: other weights give other tokens."""
+        self._shift = shift
+
     def accepts(self, params: SamplingParams) -> bool:
         return True
 
@@ -129,7 +133,7 @@ class Echo(Decoding):
 
     def _say(self, sequence: TokenSequence, index: int) -> Continuation:
         prompt, count = sequence.request.prompt, sequence.request.params.logprobs
-        token = prompt[(len(sequence.output) + index) % len(prompt)]
+        token = prompt[(len(sequence.output) + index) % len(prompt)] + self._shift
         top = [((token + rank) % VOCABULARY, -0.5 - rank) for rank in range(count or 0)]
         details = None if count is None else [TokenLogprobs(token, -0.5, top)]
         return Continuation(sequence, [token], -0.5, details)
@@ -188,6 +192,7 @@ def build(config: EngineConfig) -> EchoEngine:
     if config.model.endswith("broken"):
         atexit.register(time.sleep, 0.5)  # torch takes its time to leave, too
         raise ModelError("this model is broken")
+    shift = config.dtype == "float16"
     capacity = Capacity(tokens=256, sequences=config.max_num_seqs)
     registry = Registry.load(extra=[echo_policies])
     policy = registry.create("scheduler", config.scheduler)
@@ -210,12 +215,12 @@ def build(config: EngineConfig) -> EchoEngine:
         defaults={"temperature": 0.5},
         kv=config.kv,
         kv_bytes_per_token=BYTES_PER_TOKEN,
-        fingerprint="echo-1",
+        fingerprint=f"echo-{1 + shift}",
         announces=isinstance(cache, PrefixAnnouncer) and cache.announces,
         resumes=True,
         cpu_kernels="torch",
         summary=["an echo engine"],
     )
     processors = LogitsProcessors([("thinking", Thinking())])
-    engine = Engine(scheduler, EchoRunner(), [Echo()], limits, monotonic, processors=processors)
+    engine = Engine(scheduler, EchoRunner(), [Echo(shift)], limits, monotonic, processors=processors)
     return EchoEngine(engine, ready, registry, config.scheduler)

@@ -19,6 +19,7 @@ from turnout.server.admin.ab import ArmState
 from turnout.server.admin.kv import KVReport
 from turnout.server.admin.prefixes import PrefixRequest, PrefixState
 from turnout.server.admin.replicas import ReplicaState
+from turnout.server.admin.rollout import RolloutReport
 from turnout.server.app import ROUTES
 from turnout.server.http.access.auth import ADMIN
 from turnout.server.http.openapi.docstrings import field_docstrings
@@ -68,6 +69,7 @@ TOLD = {
     "/admin/plugins": "admin-api.md#the-plugins",
     "/admin/prefixes": "admin-api.md#pinned-prefixes",
     "/admin/replicas": "admin-api.md#the-replicas",
+    "/admin/rollout": "admin-api.md#a-rollout",
     "/admin/prefixes/{name}": "admin-api.md#pinned-prefixes",
 }
 """Where a page tells more of a path."""
@@ -86,6 +88,7 @@ def blocks() -> Blocks:
         "body of detokenize": lambda: _body(DetokenizeRequest),
         "arms": lambda: _answer(ArmState),
         "replicas": lambda: _answer(ReplicaState),
+        "rollout": lambda: _answer(RolloutReport),
         "scheduling policy": lambda: _answer(SchedulerState),
         "plugins": lambda: _answer(PluginState),
         "KV pool": lambda: _answer(KVReport, KVSnapshot),

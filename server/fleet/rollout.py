@@ -1,0 +1,211 @@
+"""Replaces all engines of a fleet by those of another configuration, one by one, while the server serves.
+
+::
+
+    rolling ──▶ done          each step: start a new one, wait until it is ready, drain an old one, end it
+      │  │
+      │  └────▶ paused ──▶ rolling, or undoing
+      └───────▶ undoing ──▶ undone        a new one did not start, or an operator wants the old ones back
+
+A step that fails leaves the old engine serving. A rollout whose way back fails too has `failed`, and can be
+resumed or undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Literal
+
+from turnout.core.clock import monotonic
+from turnout.core.errors import ConfigError, EngineGone, TurnoutError
+from turnout.core.types.messages import AdminCommand, Ready
+from turnout.server.fleet.generation import Generation
+from turnout.server.fleet.replica import FleetReplica
+from turnout.text.tokenizer import template_source
+from turnout.text.vocabulary import vocabulary_difference
+
+if TYPE_CHECKING:
+    from turnout.server.fleet.fleet import Fleet
+
+__all__ = ["FleetError", "Rollout", "RolloutState"]
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.02
+
+RolloutState = Literal["rolling", "paused", "undoing", "done", "undone", "failed"]
+
+
+class FleetError(TurnoutError):
+    """A change of the replicas that cannot be made; the message says what to do instead."""
+
+
+class Rollout:
+    """One rollout, from its start to its end or its undoing."""
+
+    def __init__(self, fleet: Fleet, new: Generation, drain_seconds: float) -> None:
+        """`drain_seconds`: how long requests may take to end that cannot move to a new engine."""
+        assert fleet.generation is not None
+        self.old, self.new = fleet.generation, new
+        self.drain_seconds = drain_seconds
+        self.state: RolloutState = "rolling"
+        self.reason: str | None = None
+        """Why it was undone or has failed."""
+        self._fleet = fleet
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """It is replacing replicas now."""
+        return self._task is not None and not self._task.done()
+
+    @property
+    def target(self) -> Generation:
+        """The generation that replicas are replaced by."""
+        return self.old if self.state in ("undoing", "undone") else self.new
+
+    @property
+    def replaced(self) -> int:
+        """Replicas of the target's generation that have served."""
+        return sum(each.started and each.generation is self.target for each in self._fleet.replicas)
+
+    def note(self, command: AdminCommand) -> None:
+        """Remember, for the engines of both generations that start later, a command that was carried out."""
+        for generation in (self.old, self.new):
+            generation.journal.note(command)
+
+    # -------------------------------------------------------------- commands
+
+    def begin(self) -> None:
+        self._go("rolling")
+
+    def pause(self) -> None:
+        """Stop where it is; a replica that has begun to drain serves again. Raises FleetError."""
+        if not self.busy:
+            raise FleetError(f"the rollout is {self.state}; there is nothing to pause")
+        self._stop()
+        self.state = "paused"
+
+    def resume(self) -> None:
+        """Go on from where it stands. Raises FleetError."""
+        if self.busy or self.state not in ("paused", "failed"):
+            raise FleetError(
+                f"the rollout is {self.state}; only one that is paused or has failed can be resumed"
+            )
+        self._go("rolling")
+
+    def undo(self) -> None:
+        """Bring the engines of the configuration before back, one by one. Raises FleetError."""
+        if self.target is self.old:
+            raise FleetError(f"the rollout is {self.state} already")
+        self._stop()
+        self.reason = None
+        self._go("undoing")
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _go(self, state: RolloutState) -> None:
+        self.state, before = state, self._task
+        self._task = self._fleet.in_background(self._run(before))
+
+    # -------------------------------------------------------------- the steps
+
+    async def _run(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait({before})
+        try:
+            try:
+                await self._replace_all(self.target)
+            except (TurnoutError, OSError) as error:
+                if self.state == "undoing":
+                    raise
+                self.reason, self.state = str(error), "undoing"
+                logger.error("the rollout is undone: %s", error)
+                await self._replace_all(self.target)
+        except (TurnoutError, OSError) as error:
+            self.reason, self.state = str(error), "failed"
+            logger.error("the rollout has failed: %s", error)
+            return
+        self.state = "done" if self.state == "rolling" else "undone"
+        logger.info("the rollout is %s", self.state)
+
+    async def _replace_all(self, target: Generation) -> None:
+        if target is self.new:
+            await asyncio.to_thread(_check_text, self.old, self.new)
+        for old in list(self._fleet.replicas):
+            if old.generation is not target and old in self._fleet.replicas:
+                new = await self._started(target)
+                logger.info("replica %s takes the place of %s", new.name, old.name)
+                await self._retire(old)
+        self._fleet.generation = target
+        newest = next(each for each in self._fleet.replicas if each.generation is target)
+        self._fleet.describe(newest.client.ready)
+
+    async def _started(self, target: Generation) -> FleetReplica:
+        """A replica of the target, which serves. Raises what kept it from starting, and ends it then."""
+        new = self._fleet.launch(target)
+        try:
+            ready = await self._fleet.start_replica(new)
+            _check_ready(self._fleet.ready, ready)
+        except BaseException:
+            new.draining = True
+            ending = self._fleet.in_background(self._fleet.end(new))
+            await asyncio.shield(ending)
+            raise
+        target.follow(ready)
+        return new
+
+    async def _retire(self, old: FleetReplica) -> None:
+        """Drain a replica and end its engine; those of its requests that cannot move have a while to end."""
+        until = monotonic() + self.drain_seconds
+        old.draining = True
+        try:
+            self._fleet.move_away(old)
+            while not old.client.idle and old.client.failure is None and monotonic() < until:
+                await asyncio.sleep(POLL_SECONDS)
+                self._fleet.move_away(old)
+        except asyncio.CancelledError:
+            old.draining = False
+            raise
+        if not old.client.idle and old.client.failure is None:
+            seconds = f"{self.drain_seconds:g} s"
+            old.client.streams.fail(
+                EngineGone(f"the engine was replaced, and the request took over {seconds}")
+            )
+        await self._fleet.end(old)
+
+
+def _check_ready(old: Ready, new: Ready) -> None:
+    """Raise ConfigError unless the server can go on with what it told its clients."""
+    if new.max_model_len < old.max_model_len:
+        raise ConfigError(
+            f"the new engine's context is {new.max_model_len:,} tokens, and that of the others "
+            f"{old.max_model_len:,}; give it --max-model-len {old.max_model_len}, or start another server"
+        )
+    for what, before, now in (
+        ("number of tokens", old.vocab_size, new.vocab_size),
+        ("tokens that end a text", old.eos_token_ids, new.eos_token_ids),
+        ("format of reasoning and calls", old.output_format, new.output_format),
+    ):
+        if before != now:
+            raise ConfigError(f"the new engine has another {what}; start another server for its model")
+
+
+def _check_text(old: Generation, new: Generation) -> None:
+    """Raise ConfigError where the new model has another vocabulary or chat template; finds the model."""
+    from turnout.models.hub.resolve import resolve_model
+
+    if not {"model", "revision"} & new.changes.keys():
+        return
+    before, after = (resolve_model(each.given.model, revision=each.given.revision) for each in (old, new))
+    difference = vocabulary_difference(before, after)
+    if difference is not None:
+        raise ConfigError(
+            f"model {new.given.model!r} has another vocabulary than {old.given.model!r} ({difference}); "
+            "start another server for it"
+        )
+    if old.given.chat_template is None and template_source(before) != template_source(after):
+        raise ConfigError(f"model {new.given.model!r} has another chat template; start another server for it")
