@@ -34,6 +34,8 @@ class ModelCapabilities:
     float32: tuple[str, ...] = ()
     """Parts of names, as ``mlp.gate`` is one of ``layers.0.mlp.gate.weight``. Parameters of these names stay
     in float32, whatever the model computes in."""
+    float32_in_float16: tuple[str, ...] = ()
+    """The same where the model computes in float16, whose range is too small for these."""
 
 
 class ModelFamily(ABC):

@@ -125,7 +125,8 @@ class _Loader:
         self._check = ReplacementCheck(context.device, context.dtype)
         self._stacks: dict[str, StackedTensor] = {}
         declared: ModelCapabilities = getattr(module, "capabilities", ModelCapabilities())
-        self._wide = [f".{part}." for part in declared.float32]
+        more = declared.float32_in_float16 if context.dtype is torch.float16 else ()
+        self._wide = [f".{part}." for part in (*declared.float32, *more)]
 
     def fill(self, slot: ParameterSlot, entry: TensorEntry) -> bool:
         """Read a parameter, or a part of one, and set it under all its names once it is complete."""

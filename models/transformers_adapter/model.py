@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 
 import torch
@@ -27,7 +28,10 @@ class AdaptedModel(nn.Module):
         super().__init__()
         # One dictionary: a submodule that is exchanged here is exchanged in the causal model, too.
         self._modules = causal._modules
-        self.capabilities = ModelCapabilities(float32=tuple(causal._keep_in_fp32_modules_strict or ()))
+        self.capabilities = ModelCapabilities(
+            float32=_named(causal, causal._keep_in_fp32_modules_strict),
+            float32_in_float16=_named(causal, causal._keep_in_fp32_modules),
+        )
         self._causal = [causal]  # in a list, so that it is no submodule
         self._shared = tuple(shared)
         self._linears = [name for name, layer in self.named_modules() if isinstance(layer, nn.Linear)]
@@ -102,6 +106,13 @@ class _Step:
         v = _by_token(value) if own else None
         more = () if sinks is None else (sinks.float(),)
         return self._attend(layer, _by_token(query), k, v, *more)[None]
+
+
+def _named(causal: PreTrainedModel, patterns: Iterable[str] | None) -> tuple[str, ...]:
+    """Returns the names of parameters in which one of transformers' patterns is found."""
+    found = [re.compile(pattern.replace("*", ".*")) for pattern in patterns or ()]
+    names = [name for name, _ in causal.named_parameters(remove_duplicate=False)]
+    return tuple(name for name in names if any(pattern.search(name) for pattern in found))
 
 
 def _by_token(heads: Tensor) -> Tensor:
