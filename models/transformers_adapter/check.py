@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedConfig
 
@@ -30,8 +30,18 @@ TOKENS = 40
 """More than a sequence of a trial has."""
 
 
-def read_and_try(config: Mapping[str, Any]) -> tuple[ModelSpec, bool]:
-    """Returns the spec of a ``config.json``, and whether Turnout's own decoder computes what the model does.
+class Tried(NamedTuple):
+    """What the adapter knows of a model before it builds it."""
+
+    spec: ModelSpec
+    is_decoder: bool
+    """Turnout's own decoder computes what the model does."""
+    weights_read: frozenset[str]
+    """As `Trial.weights_read`."""
+
+
+def read_and_try(config: Mapping[str, Any]) -> Tried:
+    """Reads a ``config.json``, and tries a small model of its kind.
 
     Raises ModelError for a model that cannot be served, or that a small one of its kind shows to differ.
     """
@@ -39,9 +49,9 @@ def read_and_try(config: Mapping[str, Any]) -> tuple[ModelSpec, bool]:
         spec, parsed = read_spec(config), parse_config(config)
         trial = make_trial(parsed)
         if trial is None:
-            return spec, False
+            return Tried(spec, False, frozenset())
         check_flat_batch(trial)
-        return spec, computes_as_decoder(parsed, trial, spec)
+        return Tried(spec, computes_as_decoder(parsed, trial, spec), trial.weights_read)
 
 
 def make_trial(config: PreTrainedConfig) -> Trial | None:
@@ -119,7 +129,7 @@ def _adapted(trial: Trial) -> AdaptedModel:
     """Returns the model as it is served, with the trial's weights."""
     model = build_empty(trial.config, IMPLEMENTATION)
     fix_rotations(model)
-    exchange_layers(model)
+    exchange_layers(model, trial.weights_read)
     trial.fill(model)
     if empty := [name for name, value in model.state_dict().items() if value.is_meta]:
         raise ModelError(f"the check of {type(model).__name__} found no values for {empty[0]}")

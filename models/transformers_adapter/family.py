@@ -40,6 +40,7 @@ class TransformersAdapter(ModelFamily):
         self._trusts_code = False
         self._is_decoder = False
         """Whether Turnout's own decoder computes what the model does."""
+        self._weights_read: frozenset[str] = frozenset()
 
     def may_run(self, folder: Path, trusted: bool) -> None:
         """Says where the checkpoint is, and whether code that lies there may be run."""
@@ -60,7 +61,7 @@ class TransformersAdapter(ModelFamily):
 
         if self._folder is not None:
             run_own_code(config, self._folder, self._trusts_code)
-        spec, self._is_decoder = read_and_try(config)
+        spec, self._is_decoder, self._weights_read = read_and_try(config)
         if self._is_decoder:
             logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)
         return spec
@@ -76,7 +77,7 @@ class TransformersAdapter(ModelFamily):
 
         causal = build_empty(parse_config(spec.config), IMPLEMENTATION)
         fix_rotations(causal)
-        exchange_layers(causal)
+        exchange_layers(causal, self._weights_read)
         self._names = CheckpointNames(causal)
         if self._is_decoder and has_llama_shape(causal, spec):
             return as_decoder(causal, spec)
