@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from turnout.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
@@ -64,7 +66,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     _check_pool(cache, length, position)
     if state.groups:  # a move is of the layers of one of them
         seconds = replace(cost.seconds, move=cost.seconds.move / len(state.groups))
-        cost = replace(cost, seconds=seconds)
+        cost = msgspec.structs.replace(cost, seconds=seconds)
     preemption = build_preemption(config, state.swap, cost.swap_costs)
     scheduler = build_scheduler(config, policies, cache, preemption, tokens, FastForwardScheduler)
     runner, script = CostRunner(cost.seconds, reaches_of(cost.model)), Script(cost.model.vocab_size)
