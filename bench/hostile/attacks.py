@@ -87,22 +87,15 @@ ATTACKS: dict[str, Callable[[int], bytes]] = {
         tools=_tools(40, 80_000),
         max_output_tokens=16,
     ),
-    "40 tools": lambda number: _post(
+    "8 tools, one to be called": lambda number: _post(
         CHAT,
         messages=[{"role": "user", "content": f"{number}"}],
         tools=[
             {"type": "function", "function": {name: tool[name] for name in tool if name != "type"}}
-            for tool in _tools(40, 4_000)
+            for tool in _tools(8, 200)
         ],
         tool_choice="required",
         max_tokens=16,
-    ),
-    "8 files around a hole": lambda _: _post(
-        "/infill",
-        input_prefix="def f(x):\n",
-        input_suffix="    return y\n" * 5_000,
-        input_extra=[{"filename": f"f{file}.py", "text": TEXT[:100_000]} for file in range(8)],
-        n_predict=4,
     ),
     "beams": lambda _: _completion(use_beam_search=True, n=8, beam_width=64, max_tokens=30),
     "a map of the pool": lambda _: _get("/admin/kv?map=true"),

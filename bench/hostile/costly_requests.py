@@ -1,14 +1,14 @@
 """What other clients notice while 100 send the costliest requests that the server accepts or refuses.
 
     python bench/hostile/costly_requests.py                          # all attacks, some 3 minutes
-    python bench/hostile/costly_requests.py --seconds 10 --attack messages
+    python bench/hostile/costly_requests.py --seconds 10 --attack messages --patience 60
 
 A client streams answers from a served turnout-tiny, first alone, then while attackers, all at once, send a
 request each, and again once all have been answered. Meanwhile another process asks ``/health``, each time on
 a new connection. A line says for each attack: how slow ``/health`` was; the time between two of the stream's
 tokens, and by how much its 99th percentile grew; the most memory that the server's process took; the load of
-the machine; and how many attackers got which status, the slowest after how long. An attack that generates
-text takes its share of the engine, so its gap grows as beside any other 100 clients.
+the machine; and how many attackers got which status, the slowest after how long, or left. An attack that
+generates text takes its share of the engine, so its gap grows as beside any other 100 clients.
 """
 
 from __future__ import annotations
@@ -46,19 +46,18 @@ SERVE = [
     "error",
 ]
 STREAM = json.dumps({"prompt": "import os\n", "max_tokens": 400, "stream": True, "ignore_eos": True})
-PATIENCE = 60.0
-"""Seconds in which an attacker waits for its answer."""
-UNANSWERED = "none"
+LEFT = "left"
 
 Answers = dict[str, list[float]]
 """For each status how long it took each time."""
 
 
 @click.command()
-@click.option("--seconds", default=4.0, show_default=True, help="Time in which attackers begin once more.")
+@click.option("--seconds", default=2.0, show_default=True, help="Time in which attackers begin once more.")
 @click.option("--clients", default=100, show_default=True, help="Attackers at once.")
+@click.option("--patience", default=5.0, show_default=True, help="Seconds until an attacker leaves.")
 @click.option("--attack", "wanted", default="", help="Only attacks whose name has this text.")
-def main(seconds: float, clients: int, wanted: str) -> None:
+def main(seconds: float, clients: int, patience: float, wanted: str) -> None:
     """Measure what costly requests do to other clients."""
     print(
         f"{'':>41} {'/health p99':>11} {'max':>7} {'gap p99':>7} {'grew by':>7} {'max':>7} {'memory':>7} "
@@ -67,7 +66,7 @@ def main(seconds: float, clients: int, wanted: str) -> None:
     with _server() as (process, port):
         for name in ATTACKS:
             if wanted in name:
-                print(f"{name:>41} {_measured(process, port, name, seconds, clients)}", flush=True)
+                print(f"{name:>41} {_measured(process, port, name, seconds, clients, patience)}", flush=True)
 
 
 @contextmanager
@@ -81,14 +80,16 @@ def _server() -> Iterator[tuple[psutil.Process, int]]:
             server.kill()
 
 
-def _measured(process: psutil.Process, port: int, name: str, seconds: float, clients: int) -> str:
+def _measured(
+    process: psutil.Process, port: int, name: str, seconds: float, clients: int, patience: float
+) -> str:
     stream = Watch(_gaps, port)
     time.sleep(seconds / 2)
     alone = stream.end()
     _reset_peak(process)
     stream, health = Watch(_gaps, port), Watch(_health, port)
     with ProcessPoolExecutor(1) as pool:
-        answers = pool.submit(_attacked, port, name, seconds, clients).result()
+        answers = pool.submit(_attacked, port, name, seconds, clients, patience).result()
     gaps, times = stream.end(), health.end()
     told = ", ".join(f"{len(took)} x {status} in {max(took):.1f}" for status, took in answers.items())
     grown = _p99(gaps) - _p99(alone)
@@ -143,7 +144,7 @@ class Watch:
 def _health(port: int) -> Iterator[float]:
     while True:
         begun = time.perf_counter()
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", "/health")
         assert connection.getresponse().status == 200
         connection.close()
@@ -154,7 +155,7 @@ def _health(port: int) -> Iterator[float]:
 def _gaps(port: int) -> Iterator[float]:
     """The times between the tokens of one stream after another."""
     while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("POST", "/v1/completions", STREAM, {"Content-Type": "application/json"})
         response, last = connection.getresponse(), None
         if response.status != 200:
@@ -168,24 +169,24 @@ def _gaps(port: int) -> Iterator[float]:
                 last = now
 
 
-def _attacked(port: int, name: str, seconds: float, clients: int) -> Answers:
+def _attacked(port: int, name: str, seconds: float, clients: int, patience: float) -> Answers:
     make = ATTACKS[name]
     alike = make(0) == make(1)
     contents = [make(0)] * clients if alike else [make(number) for number in range(clients)]
-    return asyncio.run(_attack(port, contents, seconds))
+    return asyncio.run(_attack(port, contents, seconds, patience))
 
 
-async def _attack(port: int, contents: list[bytes], seconds: float) -> Answers:
+async def _attack(port: int, contents: list[bytes], seconds: float, patience: float) -> Answers:
     answers: Answers = defaultdict(list)
     end = time.monotonic() + seconds
 
     async def ask(content: bytes) -> None:
         begun = time.perf_counter()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience):
                 status = await _status(port, content)
         except TimeoutError:
-            status = UNANSWERED
+            status = LEFT
         except OSError as error:
             status = type(error).__name__
         answers[status].append(time.perf_counter() - begun)
