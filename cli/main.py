@@ -13,6 +13,7 @@ __all__ = ["cli", "main", "serve"]
 COMMANDS = {
     "serve": LazyCommand("turnout.cli.serve:command", "Serve a model over the OpenAI API."),
     "rollout": LazyCommand("turnout.cli.rollout:command", "Replace the engines of a running server."),
+    "worker": LazyCommand("turnout.cli.worker:command", "Run an engine for a server elsewhere."),
     "chat": LazyCommand("turnout.cli.chat.command:command", "Talk to a server in the terminal."),
     "bench": LazyCommand("turnout.cli.bench.group:command", "Measure a server or an engine."),
     "compare": LazyCommand("turnout.cli.compare.command:command", "Compare configurations on a workload."),

@@ -87,6 +87,15 @@ class ServerConfig(Config):
         description="Engines behind the port; when one dies, its requests go on in another.",
     )
     """They share the cores and `--memory-share`. See [several engines](../how-to/scale.md)."""
+    replica: Texts = Field(
+        (),
+        description="Engine of a `turnout worker` to serve from, as `tcp://HOST:PORT`; repeat the flag for "
+        "several.",
+    )
+    """Beside `--replicas` engines of this machine if that is given, else alone."""
+    replica_key_file: str = Field(
+        "", description="File of the keys that workers have, for `--replica`; `turnout worker` makes one."
+    )
     router: str = Field(
         "least-loaded",
         description="Policy that chooses the replica for each request, as `NAME` or `NAME:option=value,…`.",

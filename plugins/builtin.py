@@ -104,6 +104,7 @@ def register_routers(register: Register) -> None:
 @hookimpl
 def register_launchers(register: Register) -> None:
     register("local", "turnout.plugins.launchers.local:Local")
+    register("static", "turnout.plugins.launchers.static:Static")
 
 
 @hookimpl

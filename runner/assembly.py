@@ -34,7 +34,7 @@ from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.choices import policy_choices
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
-from turnout.runner.fingerprint import fingerprint
+from turnout.runner.fingerprint import checkpoint_digest, fingerprint
 from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory.budget import Budget, weight_bytes
@@ -52,6 +52,7 @@ from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
 from turnout.runner.step_limits import batched_tokens, context_length
 from turnout.runner.weights import load_weights, quantization_of
+from turnout.text.vocabulary import tokenizer_digest
 
 __all__ = ["AssembledEngine", "build_engine"]
 
@@ -232,8 +233,22 @@ class _Parts:
             announces=isinstance(self.kv.cache, PrefixAnnouncer) and self.kv.cache.announces,
             resumes=all(decoding.resumes for decoding in self.policies.decodings_by_name.values()),
             cpu_kernels=self.setup.cpu_kernels,
+            identity=self._identity(),
             summary=list(self._summary()),
         )
+
+    def _identity(self) -> dict[str, str]:
+        """What decides tokens, machines aside."""
+        config = self.config
+        return {
+            "model": checkpoint_digest(self.checkpoint),
+            "tokenizer": tokenizer_digest(self.checkpoint.folder),
+            "dtype": str(self.setup.dtype).removeprefix("torch."),
+            "quantization": config.quantization,
+            "KV backend": str(PluginSpec.parse(config.kv)),
+            "decoding": config.decoding,
+            "context length": str(self.budget.max_model_len),
+        }
 
     def _host_memory(self) -> int:
         device = self.setup.device

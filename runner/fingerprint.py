@@ -15,7 +15,7 @@ from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.runner.checkpoint import Checkpoint
 from turnout.runner.compute_setup import ComputeSetup
 
-__all__ = ["fingerprint"]
+__all__ = ["checkpoint_digest", "fingerprint"]
 
 SAMPLE = 64 * 2**10
 """Bytes that are read at each end of a weight file: enough to tell two finetunes apart, read in no time."""
@@ -30,6 +30,14 @@ def fingerprint(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSetu
     for part in (*_computing(config, setup), *_weights(checkpoint.folder)):
         digest.update(len(part).to_bytes(8) + part)
     return f"turnout-{version('turnout')}-{digest.hexdigest()[:12]}"
+
+
+def checkpoint_digest(checkpoint: Checkpoint) -> str:
+    """The same for two checkpoints of the same configuration and weights, wherever they lie."""
+    digest = hashlib.sha256()
+    for part in _weights(checkpoint.folder):
+        digest.update(len(part).to_bytes(8) + part)
+    return digest.hexdigest()[:12]
 
 
 def _computing(config: EngineConfig, setup: ComputeSetup) -> Iterator[bytes]:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from turnout.config import EngineConfig, ServerConfig
-from turnout.core.interfaces.launcher import Launcher
 from turnout.core.registry.registry import Registry
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.fleet.ab_test import ABTest, check_vocabularies
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.places import Places
 from turnout.server.http.access.keys import check_keys
 from turnout.server.http.connections.listening import Listener, listening
 from turnout.server.http.request_log import LOG_FORMAT, mark_record
@@ -45,9 +45,9 @@ def serve(
         given_template(str(template))
     with listening(server_config) as listener, _terminable():
         registry = Registry.of(engine_config)
-        launcher = registry.create("launcher", server_config.launcher)
+        places = Places.of(registry, engine_config, server_config)
         fleets = [
-            _fleet(arm, registry, launcher, server_config, factory)
+            _fleet(arm, registry, places, server_config, factory)
             for arm in ((ab.base, ab.name) if ab else ("",))
         ]
         try:
@@ -57,14 +57,15 @@ def serve(
         finally:
             for fleet in fleets:
                 fleet.kill()
-            launcher.close()
+            places.launcher.close()
     return 0
 
 
-def _fleet(arm: str, registry: Registry, launcher: Launcher, server: ServerConfig, factory: str) -> Fleet:
+def _fleet(arm: str, registry: Registry, places: Places, server: ServerConfig, factory: str) -> Fleet:
     """The replicas of an arm, whose processes start now."""
 
     def launch(name: str, journal: AdminJournal) -> ProcessClient:
+        launcher, place = places.launcher_of(name)
         return ProcessClient(
             factory=factory,
             log_level=server.log_level,
@@ -73,9 +74,11 @@ def _fleet(arm: str, registry: Registry, launcher: Launcher, server: ServerConfi
             replica=name,
             journal=journal,
             launcher=launcher,
+            place=place,
         )
 
-    return Fleet(launch, server.replicas, registry.create("router", server.router))
+    router = registry.create("router", server.router)
+    return Fleet(launch, places.here + len(places.addresses), router, sharing=places.sharing)
 
 
 def _serve(
@@ -95,8 +98,10 @@ def _serve(
 
     from turnout.server.lifecycle import run
     from turnout.text.tokenizer import load_tokenizer
+    from turnout.text.vocabulary import tokenizer_digest
 
     tokenizer = load_tokenizer(folder, engine_config.chat_template)
+    fleets[0].expects["tokenizer"] = tokenizer_digest(folder)
     arms = Arms.of_one(fleets[0], tokenizer, engine_config)
     if ab is not None:
         other = resolve_model(ab.config.model, revision=ab.config.revision)

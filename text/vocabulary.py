@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from turnout.text.tokenizer import FAST, load_tokenizer
 
-__all__ = ["vocabulary_difference"]
+__all__ = ["tokenizer_digest", "vocabulary_difference"]
 
 
 def vocabulary_difference(ours: Path, theirs: Path) -> str | None:
@@ -21,6 +22,12 @@ def vocabulary_difference(ours: Path, theirs: Path) -> str | None:
         if mine.get(token) != other.get(token):
             return f"token {token} is {_shown(mine, token)} in one and {_shown(other, token)} in the other"
     return None
+
+
+def tokenizer_digest(folder: Path) -> str:
+    """The same for two checkpoints of the same ``tokenizer.json``; empty where there is none."""
+    text = _bytes(folder)
+    return "" if text is None else hashlib.sha256(text).hexdigest()[:12]
 
 
 def _bytes(folder: Path) -> bytes | None:

@@ -167,6 +167,11 @@ class Engine:
         """
         return self._requests.abort(request_id, index, self.clock())
 
+    def abort_all(self) -> None:
+        """Ends all requests, as `abort` does."""
+        for request_id in self._requests.ids:
+            self.abort(request_id)
+
     # -------------------------------------------------------------- a step
 
     def step(self) -> list[Delta]:

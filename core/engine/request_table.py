@@ -37,6 +37,11 @@ class RequestTable:
         self._admission = admission
         self._requests: dict[str, Request] = {}
 
+    @property
+    def ids(self) -> list[str]:
+        """Of all requests."""
+        return list(self._requests)
+
     def check_new(self, id: str) -> None:
         if id in self._requests:
             raise RequestError(f"a request with id {id!r} is being served already")

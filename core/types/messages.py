@@ -38,6 +38,7 @@ __all__ = [
     "PromptScores",
     "Ready",
     "Reply",
+    "Reset",
     "SchedulerState",
     "SetScheduler",
     "ShowKV",
@@ -119,11 +120,16 @@ AdminCommand = ShowScheduler | SetScheduler | ShowKV | PinPrefix | UnpinPrefix |
 """Carried out between two steps; each is answered by a `Reply` of the same id."""
 
 
+class Reset(msgspec.Struct, frozen=True, tag=True):
+    """Asks to end all requests and to take back what admin commands changed, for another server; answered by
+    `Ready`."""
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """Asks the engine to end after the current step."""
 
 
-Command = Submit | Abort | AnnouncePrefixes | AdminCommand | Shutdown
+Command = Submit | Abort | AnnouncePrefixes | AdminCommand | Reset | Shutdown
 
 
 class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=True):
@@ -374,6 +380,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Whether every request can go on in another engine: all decoding strategies on offer allow it."""
     cpu_kernels: str = ""
     """The kernels that were chosen for a CPU, as the option has them: ``native`` or ``torch``; else empty."""
+    identity: dict[str, str] = {}
+    """What engines that serve together must have in common, by what messages call it; empty: not known."""
     summary: list[str]
     """The chosen policies and the memory sums, a line each, as printed at start-up."""
 

@@ -30,7 +30,7 @@ from turnout.core.types.messages import (
     UnpinPrefix,
 )
 
-__all__ = ["Assembled", "carry_out"]
+__all__ = ["Assembled", "carry_out", "restore"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,15 @@ def carry_out(assembled: Assembled, command: AdminCommand) -> Reply:
     except plugin_errors() as error:
         logger.exception("an admin command failed")
         return Reply(id=command.id, error=describe_error(error), error_kind="internal")
+
+
+def restore(assembled: Assembled, scheduler: str) -> None:
+    """Take back what commands have changed: pins, and the scheduling policy, which is `scheduler` again."""
+    pins = assembled.engine.scheduler.kv.prefixes
+    for prefix in list(pins.pinned()) if pins is not None else ():
+        _prefixes(_pins(assembled), UnpinPrefix(prefix.name))
+    if assembled.scheduler != scheduler:
+        assembled.set_scheduler(scheduler)
 
 
 def _value(assembled: Assembled, command: AdminCommand) -> Value:

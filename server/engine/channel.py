@@ -17,9 +17,10 @@ from typing import Self
 import msgspec
 import zmq
 
-from turnout.core.types.messages import Command, Event
+from turnout.core.interfaces.launcher import Death
+from turnout.core.types.messages import Command, Event, Shutdown
 
-__all__ = ["EngineChannel", "ServerChannel"]
+__all__ = ["LINGER_MS", "EngineChannel", "ServerChannel", "check_descriptors"]
 
 LINGER_MS = 1000
 """Time to get the last message out."""
@@ -64,7 +65,7 @@ class EngineChannel:
 
 
 class ServerChannel:
-    """The server's end, for an event loop: `fd` becomes readable when `receive` may have something.
+    """The server's end, for an event loop: `fds` become readable when `receive` may have something.
 
     ZeroMQ's descriptor signals a change of state only once. So call `receive` after each signal and after
     each `send`.
@@ -72,7 +73,7 @@ class ServerChannel:
 
     def __init__(self, url: str) -> None:
         """`url`: the address to bind. Raises OSError if the system has no room for it."""
-        _check_descriptors()
+        check_descriptors()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(list[Event])
@@ -81,10 +82,13 @@ class ServerChannel:
             self._socket.set_hwm(0)
             self._socket.linger = LINGER_MS
             self._socket.bind(url)
-            self.fd = self._socket.fileno()
+            self.fds = (self._socket.fileno(),)
         except zmq.ZMQError as error:
             self.close()  # else the garbage collector would wait for the socket, for ever
             raise OSError(error.errno, str(error)) from error
+
+    death: Death | None = None
+    """The process's end is told by its launcher."""
 
     def send(self, command: Command) -> None:
         """Send a command; does nothing if the engine has left.
@@ -92,25 +96,38 @@ class ServerChannel:
         The queue is unlimited, so a socket that takes no more has no peer. The server learns of that a moment
         later, and then hands the unfinished requests to the next engine.
         """
+        self.pass_on(self._encoder.encode(command))
+
+    def pass_on(self, command: bytes) -> None:
+        """Send a command that is encoded already."""
         with contextlib.suppress(zmq.Again):
-            self._socket.send(self._encoder.encode(command), zmq.NOBLOCK)
+            self._socket.send(command, zmq.NOBLOCK)
 
     def receive(self) -> Iterator[list[Event]]:
-        """Yields the events that have come so far, message by message.
+        """Returns the events that have come so far, message by message.
 
         ZeroMQ's descriptor does not signal what is left if the caller stops before the end.
         """
+        return map(self._decoder.decode, self.messages())
+
+    def messages(self) -> Iterator[bytes]:
+        """As `receive`, each message as it is encoded."""
         while not self._socket.closed:
             try:
-                yield self._decoder.decode(self._socket.recv(zmq.NOBLOCK))
+                yield self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
+
+    def leave(self) -> bool:
+        """Ask the engine to end. True: its process ends."""
+        self.send(Shutdown())
+        return True
 
     def close(self) -> None:
         self._context.destroy(linger=0)
 
 
-def _check_descriptors() -> None:
+def check_descriptors() -> None:
     """Raises OSError unless the process may open `DESCRIPTORS` more files."""
     opened: list[int] = []
     try:

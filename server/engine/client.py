@@ -33,6 +33,7 @@ from turnout.core.types.messages import (
 from turnout.core.types.request import RequestSpec
 from turnout.plugins.launchers.local import Local
 from turnout.server.engine.admin_journal import AdminJournal
+from turnout.server.engine.agreement import difference
 from turnout.server.engine.process import EngineProcess
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.request_streams import RequestStreams
@@ -116,6 +117,11 @@ class ProcessClient:
     def pid(self) -> int | None:
         """The process's id; None where it runs on another machine."""
         return self._process.pid
+
+    @property
+    def place(self) -> str:
+        """Where the engine runs, as ``--replica`` names it; empty: where the launcher decides."""
+        return self._order.place
 
     @property
     def ready(self) -> Ready:
@@ -305,6 +311,10 @@ class ProcessClient:
 
     def _on_ready(self, ready: Ready) -> None:
         """An engine is assembled: the first one, or one that takes over."""
+        assert self._ready is not None
+        if self._ready.done() and (other := difference(self._ready.result(), ready)):
+            self._process.give_up(f"cannot take over: it {other}")
+            return
         self._process.connected()
         self._serving, self._overdue = True, False
         if self._patience is not None:
@@ -312,7 +322,6 @@ class ProcessClient:
             self._patience = None
         for command in self._journal.commands():
             self._send(command)
-        assert self._ready is not None
         if not self._ready.done():
             self._ready.set_result(ready)
             if ready.cpu_kernels and self._config is not None:  # so that a later engine gives the same tokens

@@ -16,10 +16,11 @@ from turnout.core.types.messages import (
     Delta,
     Event,
     Reply,
+    Reset,
     Submit,
 )
 from turnout.core.types.request import RequestSpec
-from turnout.server.engine.admin_commands import Assembled, carry_out
+from turnout.server.engine.admin_commands import Assembled, carry_out, restore
 from turnout.server.engine.begun import BegunLog
 from turnout.server.engine.channel import EngineChannel
 from turnout.server.engine.parts import in_parts
@@ -57,6 +58,8 @@ class EngineLoop:
         self._begun = BegunLog(begun, lambda: [*self._preparation.ids, *self._engine.begun()])
         if begun is not None:
             self._engine.tell_begun(self._begun.begin)
+        self._scheduler = assembled.scheduler
+        """The one that the configuration names."""
         self._announcer: PrefixAnnouncer | None = None
         self._reported = -math.inf
         self._changed = True
@@ -107,9 +110,17 @@ class EngineLoop:
             self._announce()
         elif isinstance(command, AdminCommand):
             self._send([carry_out(self._assembled, command)])
+        elif isinstance(command, Reset):
+            self._reset()
         else:
             return False
         return True
+
+    def _reset(self) -> None:
+        self._preparation.cancel_all()
+        self._engine.abort_all()
+        restore(self._assembled, self._scheduler)
+        self._send([self._assembled.ready])
 
     def _announce(self) -> None:
         kv = self._engine.scheduler.kv

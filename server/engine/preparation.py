@@ -58,6 +58,10 @@ class Preparation:
         if job is not None:
             _end(job)
 
+    def cancel_all(self) -> None:
+        for request_id in list(self._jobs):
+            self.cancel(request_id)
+
     def finished(self) -> Iterator[tuple[RequestSpec, BaseException | None]]:
         """The requests prepared by now, in order of arrival, each with the error of its work or None.
 

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from turnout.core.clock import monotonic
-from turnout.core.errors import ConfigError, PluginError, TurnoutError, as_plugin_errors, describe_error
+from turnout.core.errors import PluginError, TurnoutError, as_plugin_errors, describe_error
 from turnout.core.interfaces.launcher import Death, EngineAddress, EngineOrder, LaunchedEngine, Launcher
 from turnout.core.plugin_faults import plugin_errors, title_of
-from turnout.core.types.messages import Command, Event, Failed, Shutdown
+from turnout.core.types.messages import Command, Event
 from turnout.server.engine.channel import ServerChannel
+from turnout.server.engine.link import CONNECT_SECONDS, WorkerLink
 
 __all__ = ["EngineProcess"]
 
@@ -31,14 +32,15 @@ class EngineProcess:
     def __init__(self, launcher: Launcher, order: EngineOrder) -> None:
         """Raises OSError if the system has no room for it, PluginError if the launcher fails."""
         self._title = title_of(launcher, "launcher")
-        self._channel: ServerChannel | None = None
+        self._channel: ServerChannel | WorkerLink | None = None
         self._hear: Callable[[Event], None] | None = None
         self._ended: Callable[[Death], None] | None = None
         self._over = False
         self._launched = self._launch(launcher, order)
-        if self._launched.address.done():
+        address = self._launched.address
+        if address.done() and address.result().keys is None:
             try:
-                self._connect(self._launched.address.result())
+                self._channel = ServerChannel(address.result().url)
             except OSError:
                 self._kill()
                 raise
@@ -83,13 +85,16 @@ class EngineProcess:
 
     async def stop(self, grace: float) -> None:
         """Ask the process to leave, kill it after `grace` seconds, and clean up."""
-        if not self._over and self._channel is not None:
-            self._channel.send(Shutdown())
+        if not self._over and self._channel is not None and self._channel.leave():
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace):
                     await asyncio.shield(asyncio.wrap_future(self._launched.death))
         await asyncio.to_thread(self._kill)
         self._close()
+
+    def give_up(self, how: str) -> None:
+        """Take the process for lost, from outside; `how` is a clause that follows "the process"."""
+        self._end(Death(how, fault=False))
 
     def kill(self) -> None:
         """Kill the process at once. Needs no event loop."""
@@ -113,16 +118,14 @@ class EngineProcess:
         if self._over or address.cancelled():
             return
         try:
-            self._connect(address.result())
-            self._read()
+            at = address.result()
+            self._channel = ServerChannel(at.url) if at.keys is None else WorkerLink(at)
         except plugin_errors() as error:
-            assert self._hear is not None
-            bad = isinstance(error, ConfigError)
-            self._hear(Failed(describe_error(error), bad_config=bad))
-            self._end(Death("could not be reached", fault=False))
-
-    def _connect(self, address: EngineAddress) -> None:
-        self._channel = ServerChannel(address.url)
+            self.give_up(f"cannot be placed: {describe_error(error)}")
+            return
+        self._read()
+        if at.keys is not None:
+            asyncio.get_running_loop().call_later(CONNECT_SECONDS + 0.1, self._receive)
 
     def _on_death(self, death: asyncio.Future[Death]) -> None:
         if not death.cancelled():
@@ -133,7 +136,8 @@ class EngineProcess:
 
     def _read(self) -> None:
         assert self._channel is not None
-        asyncio.get_running_loop().add_reader(self._channel.fd, self._receive)
+        for fd in self._channel.fds:
+            asyncio.get_running_loop().add_reader(fd, self._receive)
         self._receive()
 
     def _receive(self, seconds: float = TURN_SECONDS) -> None:
@@ -146,6 +150,8 @@ class EngineProcess:
             if monotonic() - began > seconds:
                 asyncio.get_running_loop().call_soon(self._receive)
                 return
+        if self._channel.death is not None and not self._over:
+            asyncio.get_running_loop().call_soon(self._end, self._channel.death)
 
     def _end(self, death: Death) -> None:
         if not self._over:
@@ -159,5 +165,6 @@ class EngineProcess:
         channel, over, self._over = self._channel, self._over, True
         if channel is not None:
             if self._hear is not None and not over:
-                asyncio.get_running_loop().remove_reader(channel.fd)
+                for fd in channel.fds:
+                    asyncio.get_running_loop().remove_reader(fd)
             channel.close()

@@ -33,6 +33,7 @@ from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.unread import Unread
+from turnout.server.fleet.agreement import check_agreement
 from turnout.server.fleet.generation import Generation, changed
 from turnout.server.fleet.guarded_router import GuardedRouter
 from turnout.server.fleet.replica import FleetReplica
@@ -53,8 +54,14 @@ Launch = Callable[[str, AdminJournal], ProcessClient]
 class Fleet:
     """An `EngineClient` over replicas. Starts their processes when constructed, as `ProcessClient` does."""
 
-    def __init__(self, launch: Launch, replicas: int = 1, router: Router | None = None) -> None:
-        """`router`: needed where there are, or will be, several replicas."""
+    def __init__(
+        self, launch: Launch, replicas: int = 1, router: Router | None = None, *, sharing: int | None = None
+    ) -> None:
+        """`router`: needed where there are, or will be, several replicas. `sharing`: how many of them share
+        this machine; None: all."""
+        self._sharing = sharing
+        self.expects: dict[str, str] = {}
+        """What the server itself knows of the identity that engines must have (`Ready.identity`)."""
         self._launch = launch
         self._router = GuardedRouter(router)
         self._reads_caches = router is not None and router.reads_caches
@@ -122,9 +129,13 @@ class Fleet:
 
     # -------------------------------------------------------------- start and end
 
+    @property
+    def _shares(self) -> int:
+        return len(self.replicas) if self._sharing is None else self._sharing
+
     def configure(self, config: EngineConfig) -> None:
         """Tell the first engine what to build; the others are told when it is ready."""
-        self.generation = Generation.first(config, len(self.replicas), self._journal)
+        self.generation = Generation.first(config, self._shares, self._journal)
         self.replicas[0].prepare(self.generation)
 
     async def start(self) -> Ready:
@@ -338,6 +349,7 @@ class Fleet:
                 raise
             kind = ConfigError if isinstance(error, ConfigError) else EngineGone
             raise kind(f"replica {replica.name}: {error}") from None
+        check_agreement(replica, self.replicas, self.expects)
         replica.started = True
         self.in_background(self._watch(replica))
         return ready
@@ -382,7 +394,7 @@ class Fleet:
         self._check_no_rollout()
         assert self.generation is not None
         given = changed(self.generation.given, changes)
-        new = self.generation.next(given, changes, len(self.replicas))
+        new = self.generation.next(given, changes, self._shares)
         self.rollout = Rollout(self, new, drain_seconds)
         self.rollout.begin()
         return self.rollout

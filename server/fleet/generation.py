@@ -83,7 +83,7 @@ def tokens_of(config: EngineConfig, ready: Ready) -> Tokens:
 
 def _shared(config: EngineConfig, replicas: int) -> EngineConfig:
     """The configuration of one of so many engines, which share memory and cores."""
-    if replicas == 1:
+    if replicas <= 1:
         return config
     update: dict[str, object] = {"memory_share": config.memory_share / replicas}
     if "cpu_engines" not in config.model_fields_set:

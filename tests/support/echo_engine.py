@@ -219,6 +219,7 @@ def build(config: EngineConfig) -> EchoEngine:
         announces=isinstance(cache, PrefixAnnouncer) and cache.announces,
         resumes=True,
         cpu_kernels="torch",
+        identity={"model": "other" if "other" in config.model else "echo", "dtype": config.dtype},
         summary=["an echo engine"],
     )
     processors = LogitsProcessors([("thinking", Thinking())])

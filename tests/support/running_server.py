@@ -20,6 +20,7 @@ from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.places import Places
 from turnout.server.http.connections.connection import ClientLimits
 from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.http.connections.listening import listening
@@ -90,14 +91,24 @@ def running(
     servers: list[RunningServer] = []
 
     async def main() -> None:
+        registry = Registry.of(engine)
+        places = Places.of(registry, engine, config)
+
         def launch(name: str, journal: AdminJournal) -> ProcessClient:
-            restarts = config.engine_restarts
+            launcher, place = places.launcher_of(name)
             return ProcessClient(
-                factory=factory, log_level="critical", restarts=restarts, replica=name, journal=journal
+                factory=factory,
+                log_level="critical",
+                restarts=config.engine_restarts,
+                replica=name,
+                journal=journal,
+                launcher=launcher,
+                place=place,
             )
 
-        router = Registry.of(engine).create("router", config.router)
-        fleets = [Fleet(launch, config.replicas, router) for _ in range(2 if other else 1)]
+        router = registry.create("router", config.router)
+        count = places.here + len(places.addresses)
+        fleets = [Fleet(launch, count, router, sharing=places.sharing) for _ in range(2 if other else 1)]
         arms = arms_of(fleets, tokenizer, engine, other)
         for fleet, arm in zip(fleets, arms.all, strict=True):
             fleet.configure(arm.config if other else engine)

@@ -1,0 +1,40 @@
+"""``turnout worker``."""
+
+from __future__ import annotations
+
+import click
+
+from turnout.cli.options.engine_options import configs_of, engine_options
+from turnout.core.registry.registry import Registry
+from turnout.runner.choices import check_policies
+
+__all__ = ["command"]
+
+
+@click.command(name="worker")
+@engine_options
+@click.option(
+    "--listen",
+    default="tcp://127.0.0.1:7000",
+    show_default=True,
+    help="Address for servers, as tcp://HOST:PORT; tcp://0.0.0.0:7000: all of this machine's.",
+)
+@click.option(
+    "--key-file",
+    required=True,
+    help="File of the keys that servers must have too; made if there is none.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Lowest severity to log.",
+)
+def command(listen: str, key_file: str, log_level: str, **flags: object) -> None:
+    """Run an engine of MODEL for a server on another machine, which names it by --replica."""
+    engine, _ = configs_of(flags)
+    check_policies(Registry.of(engine), engine)
+    from turnout.server.worker.run import run_worker  # only now: a mistake above should not wait for it
+
+    run_worker(engine, listen, key_file, log_level)

@@ -1,0 +1,198 @@
+"""The server's end of a channel to a worker: ZeroMQ over TCP, encrypted and authenticated with CURVE keys.
+
+::
+
+    server ── DEALER ═══ CURVE, TCP ═══ ROUTER ── worker ── PAIR, Unix socket ── engine
+
+A connection serves one life of an engine: when the connection or the engine is lost, so is the link, and
+another takes its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from turnout.core.clock import Clock, monotonic
+from turnout.core.interfaces.launcher import Death, EngineAddress
+from turnout.core.types.messages import Command, Delta, Event, Submit
+from turnout.core.types.request import RequestSpec, Timing
+from turnout.server.engine.channel import LINGER_MS, check_descriptors
+from turnout.server.engine.link_messages import VERSION, Died, Hello, Kind, Refused, Tick, Welcome
+
+__all__ = ["CONNECT_SECONDS", "WorkerLink", "secured"]
+
+CONNECT_SECONDS = 30.0
+"""How long a worker may take to answer: it may be starting, or another server may be leaving it."""
+HANDSHAKE_MS = 5000
+"""How long the other end may take to agree on keys."""
+HEARTBEAT_MS, SILENCE_MS = 2000, 8000
+"""How often each end asks whether the other is there, and how long it may be silent."""
+RETRY_MS = 200
+EVENTS = (
+    zmq.Event.CONNECT_RETRIED
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.DISCONNECTED
+)
+
+
+class WorkerLink:
+    """For an event loop, as `ServerChannel`: `fds` become readable when `receive` may have something."""
+
+    def __init__(self, address: EngineAddress, clock: Clock = monotonic) -> None:
+        """Raises OSError if the system has no room for it."""
+        assert address.keys is not None
+        check_descriptors()
+        self.death: Death | None = None
+        """How the engine, or the connection to it, was lost."""
+        self._url, self._clock = address.url, clock
+        self._deadline = clock() + CONNECT_SECONDS
+        self._welcomed = False
+        self._problem = "no worker answers there"
+        self._ahead = -float("inf")
+        """By how much the worker's clock is ahead of this one, at least."""
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(list[Event])
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        try:
+            self._socket = secured(self._context.socket(zmq.DEALER), address.url)
+            self._socket.linger = LINGER_MS
+            self._socket.curve_serverkey = address.keys.worker.encode()
+            self._socket.curve_publickey = address.keys.public.encode()
+            self._socket.curve_secretkey = address.keys.secret.encode()
+            self._monitor = self._socket.get_monitor_socket(EVENTS)
+            self._socket.connect(address.url)
+            self.fds = (self._socket.fileno(), self._monitor.fileno())
+        except zmq.ZMQError as error:
+            self.close()
+            raise OSError(error.errno, f"{address.url}: {error}") from error
+        self._tell(Kind.HELLO, msgspec.json.encode(Hello(VERSION)))
+
+    def send(self, command: Command) -> None:
+        """Send a command; does nothing if the worker has left."""
+        if isinstance(command, Submit):
+            command = Submit(self._submitted(command.request))
+        self._tell(Kind.COMMAND, self._encoder.encode(command))
+
+    def receive(self) -> Iterator[list[Event]]:
+        """Yields the events that have come so far, message by message."""
+        yield from self._messages()
+        self._watch()
+        if not self._welcomed and self._clock() >= self._deadline:
+            self._lost(f"did not let this server in within {CONNECT_SECONDS:g} s: {self._problem}")
+
+    def leave(self) -> bool:
+        """Tell the worker that this server leaves. False: its engine waits for the next one."""
+        self._tell(Kind.BYE, b"")
+        return False
+
+    def close(self) -> None:
+        with contextlib.suppress(AttributeError, zmq.ZMQError):
+            self._socket.disable_monitor()
+        self._context.destroy(linger=LINGER_MS if self._welcomed else 0)
+
+    # -------------------------------------------------------------- details
+
+    def _messages(self) -> Iterator[list[Event]]:
+        while not self._socket.closed and self.death is None:
+            try:
+                kind, content = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if kind == Kind.EVENTS:
+                yield [self._received(event) for event in self._decoder.decode(content)]
+            else:
+                self._control(kind, content)
+
+    def _tell(self, kind: Kind, content: bytes) -> None:
+        with contextlib.suppress(zmq.Again):
+            self._socket.send_multipart([kind, content], zmq.NOBLOCK)
+
+    def _control(self, kind: bytes, content: bytes) -> None:
+        if kind == Kind.TICK:
+            self._note_clock(msgspec.json.decode(content, type=Tick).clock)
+        elif kind == Kind.WELCOME:
+            welcome = msgspec.json.decode(content, type=Welcome)
+            self._welcomed = True
+            self._note_clock(welcome.clock)
+        elif kind == Kind.DIED:
+            died = msgspec.json.decode(content, type=Died)
+            self.death = Death(f"of {self._url} {died.how}", died.fault)
+        elif kind in (Kind.REFUSED, Kind.WAIT):
+            self._problem = f"the worker {msgspec.json.decode(content, type=Refused).reason}"
+            if kind == Kind.REFUSED:
+                self._lost(f"refused this server: {self._problem}")
+
+    def _watch(self) -> None:
+        """Notes what became of the connection."""
+        while not self._socket.closed and self.death is None:
+            try:
+                event = int(parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"])
+            except zmq.Again:
+                return
+            if event == zmq.Event.HANDSHAKE_FAILED_AUTH:
+                self._lost("refused this server's key; give both the same file, by --replica-key-file")
+            elif event in (zmq.Event.HANDSHAKE_FAILED_NO_DETAIL, zmq.Event.HANDSHAKE_FAILED_PROTOCOL):
+                self._lost(
+                    "agreed on no keys with this server: it has another file, or is no `turnout worker`"
+                )
+            elif event == zmq.Event.DISCONNECTED:
+                self._lost("is no longer connected")
+
+    def _lost(self, how: str) -> None:
+        if self.death is None:
+            self.death = Death(f"of {self._url} {how}", fault=False)
+
+    # -------------------------------------------------------------- two clocks
+
+    def _note_clock(self, theirs: float) -> None:
+        """A message takes time, so the worker's clock is at least as far ahead as it seems; the least delay
+        counts."""
+        self._ahead = max(self._ahead, theirs - self._clock())
+
+    def _submitted(self, spec: RequestSpec) -> RequestSpec:
+        """A request with its times on the worker's clock."""
+        arrival = None if spec.arrival is None else spec.arrival + self._ahead
+        resume = spec.resume
+        if resume is not None:
+            first = None if resume.first_token is None else resume.first_token + self._ahead
+            lost = [when + self._ahead for when in resume.interrupted]
+            resume = msgspec.structs.replace(resume, first_token=first, interrupted=lost)
+        return msgspec.structs.replace(spec, arrival=arrival, resume=resume)
+
+    def _received(self, event: Event) -> Event:
+        """An event with its times on this machine's clock."""
+        if isinstance(event, Delta) and event.timing is not None:
+            return msgspec.structs.replace(event, timing=_earlier(event.timing, self._ahead))
+        return event
+
+
+def _earlier(timing: Timing, seconds: float) -> Timing:
+    def shifted(when: float | None) -> float | None:
+        return None if when is None else when - seconds
+
+    return Timing(
+        arrival=timing.arrival - seconds,
+        scheduled=shifted(timing.scheduled),
+        first_token=shifted(timing.first_token),
+        finished=shifted(timing.finished),
+        preempted=[when - seconds for when in timing.preempted],
+    )
+
+
+def secured(socket: zmq.Socket[bytes], url: str) -> zmq.Socket[bytes]:
+    """A socket with what both ends set: no limit of messages, and signs of life."""
+    socket.set_hwm(0)
+    socket.handshake_ivl = HANDSHAKE_MS
+    socket.heartbeat_ivl = HEARTBEAT_MS
+    socket.heartbeat_timeout = SILENCE_MS
+    socket.heartbeat_ttl = SILENCE_MS
+    socket.reconnect_ivl = RETRY_MS
+    socket.ipv6 = "[" in url
+    return socket

@@ -1,0 +1,72 @@
+"""What a server and a worker say to each other beside commands and events.
+
+Each message is two frames: what it is, and its content. Control messages are JSON, so that two versions of
+Turnout understand each other well enough to refuse.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from importlib.metadata import version
+
+import msgspec
+
+__all__ = ["VERSION", "Died", "Hello", "Kind", "Refused", "Tick", "Welcome"]
+
+VERSION = version("turnout")
+
+
+class Kind(bytes, Enum):
+    """The first frame."""
+
+    HELLO = b"hello"
+    """From a server that wants the engine for itself."""
+    COMMAND = b"command"
+    """A `Command`, as msgpack."""
+    BYE = b"bye"
+    """From a server that leaves."""
+    WELCOME = b"welcome"
+    """The engine is the server's; it may be loading yet."""
+    REFUSED = b"refused"
+    """It is not, and will not be."""
+    WAIT = b"wait"
+    """It is not yet: another server has it."""
+    EVENTS = b"events"
+    """Events of the engine, as msgpack."""
+    TICK = b"tick"
+    """What time it is at the worker."""
+    DIED = b"died"
+    """The engine has ended."""
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """Introduces a server."""
+
+    version: str
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """Answers a server that gets the engine."""
+
+    version: str
+    clock: float
+    """Seconds on the worker's clock, which is the engine's."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Says why a server does not get the engine, as a clause that follows "the worker"."""
+
+    reason: str
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """The time; also tells the worker whether the server is there."""
+
+    clock: float
+
+
+class Died(msgspec.Struct, frozen=True):
+    """As `Death`."""
+
+    how: str
+    fault: bool

@@ -1,0 +1,225 @@
+"""A worker: an engine on this machine that serves a server elsewhere, one server after the other.
+
+::
+
+                 ┌─▶ loading ─ Ready ─▶ serving ─ server leaves ─▶ resetting ─ Ready ─▶ serving …
+                 └──────────── engine dies ─────────┴──────────────────┘
+
+Messages are passed on as they are encoded; only those that tell the worker something are decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Literal
+
+import msgspec
+
+from turnout.config import EngineConfig
+from turnout.core.clock import monotonic
+from turnout.core.errors import ConfigError, EngineGone
+from turnout.core.interfaces.launcher import Death, EngineOrder
+from turnout.core.types.messages import Event, Failed, Ready, Reset
+from turnout.plugins.launchers.local import Local, LocalEngine
+from turnout.server.engine.channel import ServerChannel
+from turnout.server.engine.link_messages import VERSION, Died, Hello, Kind, Refused, Tick, Welcome
+from turnout.server.engine.restart_limit import RestartLimit
+from turnout.server.worker.door import Door
+
+__all__ = ["Worker"]
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.5
+LAST_MESSAGE_SECONDS = 0.2
+"""How long to wait, once the engine has ended, for a message still on its way."""
+
+State = Literal["loading", "serving", "resetting"]
+
+
+class Worker:
+    """Passes messages between a server and an engine, and replaces an engine that has died."""
+
+    def __init__(self, door: Door, order: EngineOrder, config: EngineConfig, *, once: bool = False) -> None:
+        """`once`: for a single server, with which the worker ends."""
+        self._door = door
+        self._order, self._config, self._once = order, config, once
+        self._launcher = Local()
+        self._restarts = RestartLimit(1)
+        self._events = msgspec.msgpack.Decoder(list[Event])
+        self._state: State = "loading"
+        self._ready: bytes | None = None
+        """What the engine said when it was ready, for the next server."""
+        self._failed: Failed | None = None
+        self._server: bytes | None = None
+        """The address, on the door, of the server that has the engine."""
+        self._waiting: list[bytes] = []
+        """Those of servers that want it too."""
+        self._over: asyncio.Future[None]
+        self._engine: LocalEngine
+        self._channel: ServerChannel
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises ConfigError or EngineGone where no engine can be started."""
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        self._start_engine()
+        loop.add_reader(self._door.fd, self._from_server)
+        ticking = loop.create_task(self._tick())
+        try:
+            await self._over
+        finally:
+            ticking.cancel()
+            loop.remove_reader(self._door.fd)
+            self._tell(Kind.DIED, Died("has been shut down", fault=False))
+            self._stop_engine()
+
+    # -------------------------------------------------------------- the engine
+
+    def _start_engine(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._state, self._failed = "loading", None
+        engine = self._launcher.launch(self._order)
+        try:
+            channel = ServerChannel(engine.address.result().url)
+        except OSError:
+            engine.kill()
+            raise
+        self._engine, self._channel = engine, channel
+        engine.configure(self._config.model_dump_json())
+        loop.add_reader(channel.fds[0], self._from_engine)
+        asyncio.wrap_future(engine.death).add_done_callback(self._on_death)
+
+    def _on_death(self, death: asyncio.Future[Death]) -> None:
+        if not death.cancelled():
+            loop = asyncio.get_running_loop()
+            loop.call_later(LAST_MESSAGE_SECONDS, self._died, death.result())
+
+    def _stop_engine(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._channel.fds[0])
+        self._channel.leave()
+        self._engine.kill()
+        self._channel.close()
+
+    def _from_engine(self) -> None:
+        for message in self._channel.messages():
+            if self._state == "serving" and self._server is not None:
+                self._send(Kind.EVENTS, message)
+            elif self._state != "serving":
+                self._read(message)
+
+    def _read(self, message: bytes) -> None:
+        """Looks for what ends a wait."""
+        for event in self._events.decode(message):
+            if isinstance(event, Failed):
+                self._failed = event
+            elif isinstance(event, Ready):
+                self._engine.connected()
+                first, self._state = self._ready is None, "serving"
+                self._ready = msgspec.msgpack.encode([event])
+                if first:
+                    logger.info("the engine is ready: %s", "; ".join(event.summary))
+                if self._server is not None:
+                    self._send(Kind.EVENTS, self._ready)
+
+    def _died(self, death: Death) -> None:
+        if self._over.done():
+            return
+        self._from_engine()
+        asyncio.get_running_loop().remove_reader(self._channel.fds[0])
+        self._engine.kill()
+        self._channel.close()
+        failed, how = self._failed, death.how
+        self._tell(Kind.DIED, Died(how if failed is None else f"failed: {failed.message}", death.fault))
+        self._server = None
+        if failed is not None and (failed.final or self._ready is None):
+            kind = ConfigError if failed.bad_config else EngineGone
+            self._over.set_exception(kind(failed.message))
+        elif self._ready is None:
+            self._over.set_exception(EngineGone(f"the engine process {how}"))
+        else:
+            self._restarts.allow(counts=False)
+            pause = self._restarts.pause
+            logger.error("the engine process %s; starting another in %g s", how, pause)
+            self._state = "loading"
+            asyncio.get_running_loop().call_later(pause, self._start_again)
+            self._admit_next()
+
+    def _start_again(self) -> None:
+        if self._over.done():
+            return
+        try:
+            self._start_engine()
+        except OSError as error:
+            self._over.set_exception(EngineGone(f"no engine can be started: {error}"))
+
+    # -------------------------------------------------------------- the server
+
+    def _from_server(self) -> None:
+        for server, kind, content in self._door.messages():
+            if kind == Kind.HELLO:
+                self._hello(server, msgspec.json.decode(content, type=Hello))
+            elif server != self._server:
+                if kind == Kind.BYE and server in self._waiting:
+                    self._waiting.remove(server)
+            elif kind == Kind.COMMAND:
+                if self._state == "serving":
+                    self._channel.pass_on(content)
+                    asyncio.get_running_loop().call_soon(self._from_engine)  # see ServerChannel
+            elif kind == Kind.BYE:
+                self._let_go("has left")
+
+    def _hello(self, server: bytes, hello: Hello) -> None:
+        if hello.version != VERSION:
+            reason = f"is of Turnout {VERSION}, and this server of {hello.version}; install the same version"
+            self._door.send(server, Kind.REFUSED, msgspec.json.encode(Refused(reason)))
+            return
+        self._waiting.append(server)
+        if self._server is not None and self._tell(Kind.TICK, Tick(monotonic())):
+            logger.warning("another server asks for the engine, and waits for the one that has it to leave")
+            reason = "serves another server, which has not left"
+            self._door.send(server, Kind.WAIT, msgspec.json.encode(Refused(reason)))
+        self._admit_next()
+
+    def _admit_next(self) -> None:
+        """Has the first of the servers that wait get the engine, if no server has it."""
+        while self._server is None and self._waiting:
+            server = self._waiting.pop(0)
+            if self._door.send(server, Kind.WELCOME, msgspec.json.encode(Welcome(VERSION, monotonic()))):
+                logger.info("a server has the engine")
+                self._server = server
+                if self._state == "serving" and self._ready is not None:
+                    self._send(Kind.EVENTS, self._ready)
+
+    def _let_go(self, why: str) -> None:
+        """The server is gone: end its requests, and get ready for the next one."""
+        logger.info("the server %s", why)
+        self._server = None
+        if self._once:
+            self._over.set_result(None)
+            return
+        if self._state == "serving":
+            self._state = "resetting"
+            self._channel.send(Reset())
+            asyncio.get_running_loop().call_soon(self._from_engine)
+        self._admit_next()
+
+    async def _tick(self) -> None:
+        while True:
+            self._tell(Kind.TICK, Tick(monotonic()))
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _tell(self, kind: Kind, content: Tick | Died) -> bool:
+        return self._send(kind, msgspec.json.encode(content))
+
+    def _send(self, kind: Kind, content: bytes) -> bool:
+        """Send to the server that has the engine; False if it is no longer there."""
+        if self._server is None:
+            return False
+        if self._door.send(self._server, kind, content):
+            asyncio.get_running_loop().call_soon(self._from_server)
+            return True
+        if not self._over.done():
+            self._let_go("is gone")
+        return False

@@ -1,0 +1,221 @@
+"""What keeps a server from a worker's engine is told at start-up, and loses nothing while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from asking import COMPLETIONS
+from running_server import eventually
+from worker_process import Connect, StartWorker
+
+from turnout.config import EngineConfig, ServerConfig
+from turnout.core.errors import ConfigError, EngineGone
+from turnout.core.interfaces.launcher import ChannelKeys, EngineAddress
+from turnout.core.registry.registry import Registry
+from turnout.plugins.launchers.static import Static
+from turnout.server.engine import link, process
+from turnout.server.engine.client import ProcessClient
+from turnout.server.engine.link import WorkerLink
+from turnout.server.engine.link_messages import VERSION, Kind, Refused, Welcome
+from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.places import Places
+from turnout.server.worker.door import Door
+from turnout.server.worker.keys import kept_keys, made_pair
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (link, process):
+        monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
+
+
+@pytest.fixture
+def door(keys: Path) -> Iterator[Door]:
+    pair, _ = kept_keys(str(keys))
+    door = Door("tcp://127.0.0.2:*", pair.public, pair.secret, pair.public)
+    yield door
+    door.close()
+
+
+def started(keys: Path, *urls: str, expects: str = "") -> None:
+    """Starts a fleet of workers' engines. Raises what the server would end with."""
+    launcher = Static(str(keys))
+
+    async def main() -> None:
+        fleet = Fleet(
+            lambda name, journal: ProcessClient(launcher=launcher, place=urls[int(name)]), len(urls)
+        )
+        fleet.expects["tokenizer"] = expects
+        fleet.configure(EngineConfig(model="echo"))
+        try:
+            await fleet.start()
+        finally:
+            await fleet.close()
+
+    asyncio.run(main())
+
+
+def test_where_no_worker_answers_it_is_said(keys: Path, impatient: None) -> None:
+    kept_keys(str(keys))
+    with pytest.raises(EngineGone, match=r"of tcp://127.0.0.9:9 did not let .*: no worker answers there"):
+        started(keys, "tcp://127.0.0.9:9")
+
+
+def test_another_file_of_keys_is_said(keys: Path, tmp_path: Path, door: Door) -> None:
+    other = tmp_path / "other.key"
+    kept_keys(str(other))
+    with pytest.raises(EngineGone, match="agreed on no keys with this server: it has another file"):
+        started(other, door.url)
+
+
+def test_the_workers_public_key_alone_opens_nothing(keys: Path, door: Door) -> None:
+    """It is the secret one of the pair that lets a server in."""
+    pair, _ = kept_keys(str(keys))
+    stranger = WorkerLink(EngineAddress(door.url, ChannelKeys(pair.worker, *made_pair())))
+    try:
+        eventually(lambda: list(stranger.receive()) or stranger.death)
+        assert stranger.death is not None and "refused this server's key" in stranger.death.how
+        assert not list(door.messages())
+    finally:
+        stranger.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "message"),
+    [
+        (Kind.REFUSED, Refused("is of Turnout 0.0.1"), "refused this server: the worker is of Turnout 0.0.1"),
+        (Kind.WAIT, Refused("serves another"), r"within 0.5 s: the worker serves another"),
+    ],
+    ids=["another version", "another server"],
+)
+def test_a_refusal_is_passed_on(
+    keys: Path, door: Door, impatient: None, kind: Kind, answer: Refused, message: str
+) -> None:
+    stop = threading.Event()
+
+    def answering() -> None:
+        while not stop.wait(0.01):
+            for server, what, content in door.messages():
+                if what == Kind.HELLO:
+                    assert json.loads(content) == {"version": VERSION}
+                    door.send(server, kind, msgspec.json.encode(answer))
+
+    thread = threading.Thread(target=answering)
+    thread.start()
+    try:
+        with pytest.raises(EngineGone, match=message):
+            started(keys, door.url)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_times_are_those_of_the_workers_clock(keys: Path, door: Door) -> None:
+    """Which began at another time: nothing seems to have waited for hours, or to come from the future."""
+    pair, _ = kept_keys(str(keys))
+    now = [1000.0]
+    here = WorkerLink(EngineAddress(door.url, pair), clock=lambda: now[0])
+    try:
+        (hello,) = _awaited(door)
+        for delay in (0.3, 0.1, 0.2):
+            door.send(hello[0], Kind.WELCOME, msgspec.json.encode(Welcome(VERSION, 50_000 - delay)))
+        eventually(lambda: list(here.receive()) or here._ahead > -1e9)
+        eventually(lambda: list(here.receive()) or here._ahead == pytest.approx(48_999.9))
+    finally:
+        here.close()
+
+
+def _awaited(door: Door) -> list[tuple[bytes, bytes, bytes]]:
+    found: list[tuple[bytes, bytes, bytes]] = []
+    eventually(lambda: found.extend(door.messages()) or found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"replica": ["tcp://a:1"]}, "no file of keys is given: channels to workers are encrypted"),
+        ({"replica": ["tcp://a:1"], "replica_key_file": "/no/such"}, "there is no file of keys /no/such"),
+        ({"replica": ["tcp://a:1", "tcp://a:1"], "replica_key_file": "K"}, "names a worker twice"),
+        ({"replica": ["tcp://a:1"], "ab": ["x:scheduler=sjf"]}, "--ab and --replica do not go together"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Places.of(Registry.load(), EngineConfig(model="echo"), ServerConfig(**given))
+
+
+def test_options_of_engines_are_for_workers(keys: Path) -> None:
+    kept_keys(str(keys))
+    server = ServerConfig(replica=["tcp://a:1"], replica_key_file=str(keys))
+    with pytest.raises(ConfigError, match="--scheduler: with --replica alone no engine runs here"):
+        Places.of(Registry.load(), EngineConfig(model="echo", scheduler="sjf"), server)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"public": "a", "secret": "b"}', "[1]"])
+def test_what_is_no_file_of_keys_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.key"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="file of keys"):
+        Static(str(path))
+
+
+@pytest.mark.parametrize("place", ["", "a:1", "ipc:///tmp/x", "tcp://a", "http://a:1"])
+def test_what_is_no_address_of_a_worker_is_refused(keys: Path, place: str) -> None:
+    kept_keys(str(keys))
+    with pytest.raises(ConfigError, match=r"no address of a worker; expected tcp://HOST:PORT"):
+        started(keys, place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            {"dtype": "float32"},
+            "replica 1 at tcp://127.0.0.3:.*: its engine has another dtype: float32",
+        ),
+        ({"model": "other"}, "its engine has another model: other, where the others have echo"),
+    ],
+)
+def test_an_engine_that_would_give_other_tokens_is_refused(
+    worker: StartWorker, keys: Path, folder: Path, tmp_path: Path, other: dict[str, Any], message: str
+) -> None:
+    if "model" in other:
+        other = {"model": shutil.copytree(folder, tmp_path / "other")}
+    two = worker(), worker(**other)
+    with pytest.raises(ConfigError, match=message):
+        started(keys, *(each.url for each in two))
+
+
+@pytest.mark.slow
+def test_a_worker_that_comes_back_with_another_model_gets_no_requests(
+    worker: StartWorker, connect: Connect, folder: Path, tmp_path: Path
+) -> None:
+    two = [worker(), worker()]
+    server = connect(*two)
+    two[0].kill()
+    worker(model=shutil.copytree(folder, tmp_path / "other"), listen=two[0].url)
+    eventually(lambda: server.fleet.replicas[0].client.restarts >= 2, 40)
+    assert not server.fleet.replicas[0].serves
+    assert server.post(COMPLETIONS, prompt="ab", max_tokens=3).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_second_server_waits_for_the_first_to_leave(worker: StartWorker, connect: Connect) -> None:
+    one = worker()
+    first = connect(one)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (link, process):
+            patch.setattr(module, "CONNECT_SECONDS", 0.5)
+        with pytest.raises(EngineGone, match="serves another server, which has not left"):
+            started(one.keys, one.url)
+    assert first.post(COMPLETIONS, prompt="ab", max_tokens=3).status_code == 200
