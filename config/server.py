@@ -105,6 +105,9 @@ class ServerConfig(Config):
         "local",
         description="Plugin that starts the engines, as `NAME` or `NAME:option=value,…`.",
     )
+    ray_address: str = Field(
+        "", description="Address of Ray's head for `--launcher ray`, as `HOST:PORT` or `auto`."
+    )
     shutdown_timeout: float = Field(
         25,
         ge=0,

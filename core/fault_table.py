@@ -147,7 +147,7 @@ FAULTS = (
     Fault("model", ("forward", "logits"), Ends.ENGINE, _RESUMES),
     Fault("model", ("spec", "parameter_count", "build", "rename"), Ends.START, _NOT_STARTED),
     Fault("router", ("route",), Ends.COMMAND, "nothing is simulated"),
-    Fault("launcher", ("launch", "configure"), Ends.START, _NOT_STARTED),
+    Fault("launcher", ("expect", "launch", "configure"), Ends.START, _NOT_STARTED),
     Fault("launcher", ("connected", "kill", "close"), Ends.NOTHING, "the server goes on"),
     Fault("format", ("found_by",), Ends.START, _NOT_STARTED),
 )

@@ -104,6 +104,7 @@ def register_routers(register: Register) -> None:
 @hookimpl
 def register_launchers(register: Register) -> None:
     register("local", "turnout.plugins.launchers.local:Local")
+    register("ray", "turnout.plugins.launchers.ray_cluster:RayCluster")
     register("static", "turnout.plugins.launchers.static:Static")
 
 

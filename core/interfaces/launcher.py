@@ -23,6 +23,10 @@ class EngineOrder(NamedTuple):
     """The arm of a live test that it serves, for observers."""
     place: str = ""
     """Where it is to run, as ``--replica`` names it; empty: the launcher decides."""
+    public: str = ""
+    """The public key of a pair that the server made for this engine, for `ChannelKeys`."""
+    secret: str = ""
+    """The secret key of that pair, which must not leave the server's process."""
 
 
 class ChannelKeys(NamedTuple):
@@ -87,6 +91,9 @@ class Launcher(ABC):
 
     shares_machine: bool = True
     """True: all engines run on this machine, and so share its cores and memory."""
+
+    def expect(self, engines: int) -> None:  # noqa: B027
+        """Called before the first engine is launched, with how many the server starts with in all."""
 
     @abstractmethod
     def launch(self, order: EngineOrder) -> LaunchedEngine:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
+import zmq
+
 from turnout.core.clock import monotonic
 from turnout.core.errors import PluginError, TurnoutError, as_plugin_errors, describe_error
 from turnout.core.interfaces.launcher import Death, EngineAddress, EngineOrder, LaunchedEngine, Launcher
@@ -47,7 +49,8 @@ class EngineProcess:
 
     def _launch(self, launcher: Launcher, order: EngineOrder) -> LaunchedEngine:
         try:
-            return launcher.launch(order)
+            public, secret = (key.decode() for key in zmq.curve_keypair())
+            return launcher.launch(order._replace(public=public, secret=secret))
         except (OSError, TurnoutError):
             raise
         except plugin_errors() as error:

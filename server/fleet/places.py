@@ -35,8 +35,9 @@ class Places:
     @classmethod
     def of(cls, registry: Registry, engine: EngineConfig, server: ServerConfig) -> Places:
         """Raises ConfigError for options that do not go together."""
-        launcher = registry.create("launcher", server.launcher)
+        launcher = _launcher(registry, server)
         if not server.replica:
+            launcher.expect(server.replicas * (2 if server.ab else 1))
             return cls(server.replicas, launcher, None, {})
         if server.ab:
             raise ConfigError(
@@ -47,6 +48,7 @@ class Places:
             _check_options(engine)
         if len({*server.replica}) < len(server.replica):
             raise ConfigError("--replica names a worker twice; a worker serves one replica")
+        launcher.expect(here)
         names = map(str, count(here))
         workers = registry.create("launcher", "static", key_file=server.replica_key_file)
         return cls(here, launcher, workers, dict(zip(names, server.replica, strict=False)))
@@ -63,6 +65,14 @@ class Places:
         if not self.here:
             raise ConfigError("all replicas are workers that --replica names, so none can be added")
         return self.launcher, ""
+
+
+def _launcher(registry: Registry, server: ServerConfig) -> Launcher:
+    if not server.ray_address:
+        return registry.create("launcher", server.launcher)
+    if server.launcher.partition(":")[0] != "ray":
+        raise ConfigError("--ray-address is for --launcher ray")
+    return registry.create("launcher", server.launcher, address=server.ray_address)
 
 
 def _check_options(engine: EngineConfig) -> None:

@@ -46,7 +46,7 @@ class Channel:
 
 def loop_with(engine: Engine, commands: int) -> EngineLoop:
     ticks = count()
-    assembled: Any = SimpleNamespace(engine=engine)
+    assembled: Any = SimpleNamespace(scheduler="fcfs", engine=engine)
     channel: Any = Channel(commands)
     return EngineLoop(assembled, channel, clock=lambda: next(ticks) * COMMAND_SECONDS / 4)
 

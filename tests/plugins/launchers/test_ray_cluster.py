@@ -1,0 +1,98 @@
+"""Engines on a Ray cluster: placed by it, lost with their actors, and no token goes through it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from asking import COMPLETIONS, events
+from running_server import RunningServer, eventually, running
+
+from turnout.config import EngineConfig, ServerConfig
+from turnout.core.errors import ConfigError
+from turnout.models.hub.resolve import resolve_model
+from turnout.plugins.launchers import ray_cluster
+from turnout.plugins.launchers.ray_cluster import RayCluster
+from turnout.text.tokenizer import load_tokenizer
+
+SUPPORT = Path(__file__).parents[2] / "support"
+BODY = {"prompt": [105, 106, 107, 108, 109], "max_tokens": 120, "user": "brisk"}
+
+
+def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(ray_cluster, "import_module", missing)
+    with pytest.raises(ConfigError, match=r"pip install 'turnout\[ray\]'"):
+        RayCluster()
+
+
+def text(chunks: list[dict[str, Any]]) -> str:
+    return "".join(choice["text"] for chunk in chunks for choice in chunk["choices"])
+
+
+def states(server: RunningServer) -> dict[str, str]:
+    listed = server.http.get("/admin/replicas").json()["replicas"]
+    return {replica["name"]: replica["state"] for replica in listed}
+
+
+def actors() -> list[psutil.Process]:
+    """The processes of actors that run engines."""
+    found = psutil.process_iter(["cmdline"])
+    return [each for each in found if "EngineActor" in " ".join(each.info["cmdline"] or ())]
+
+
+def delivered(server: RunningServer) -> int:
+    streams = [stream for replica in server.fleet.replicas for stream in replica.client.streams.unfinished]
+    return sum(len(output) for stream in streams for output in stream.outputs.values())
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Two nodes of two CPUs each."""
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(SUPPORT), prepend=os.pathsep)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+        cluster.add_node(num_cpus=2)
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture
+def server(cluster: Any) -> Iterator[RunningServer]:
+    folder = resolve_model("turnout-tiny")
+    config = ServerConfig(replicas=2, launcher="ray:strategy=SPREAD", ray_address=cluster.address)
+    with running(load_tokenizer(folder), EngineConfig(model=str(folder)), config) as server:
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_engines_are_spread_and_streams_outlive_an_actor(server: RunningServer) -> None:
+    import ray
+
+    table = next(iter(ray.util.placement_group_table().values()))
+    assert table["strategy"] == "SPREAD" and len({*table["bundles_to_node_id"].values()}) == 2
+    alone = text(events(server, COMPLETIONS, **BODY))
+    with ThreadPoolExecutor(8) as pool:
+        streams = [pool.submit(events, server, COMPLETIONS, **BODY) for _ in range(8)]
+        eventually(lambda: delivered(server) > 40)
+        os.kill(actors()[0].pid, signal.SIGKILL)
+        assert [text(stream.result(60)) for stream in streams] == [alone] * 8
+    eventually(lambda: sorted(states(server).values()) == ["serving", "serving"], 40)
+    assert server.fleet.restarts == 1
+    assert server.post("/admin/replicas", action="remove", replica="0").status_code == 200
+    eventually(lambda: states(server) == {"1": "serving"} and len(actors()) == 1, 20)
+    assert text(events(server, COMPLETIONS, **BODY)) == alone
