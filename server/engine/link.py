@@ -123,7 +123,7 @@ class WorkerLink:
             self._note_clock(welcome.clock)
         elif kind == Kind.DIED:
             died = msgspec.json.decode(content, type=Died)
-            self.death = Death(f"of {self._url} {died.how}", died.fault)
+            self.death = Death(f"of {self._url} {died.how}", died.fault, died.begun)
         elif kind in (Kind.REFUSED, Kind.WAIT):
             self._problem = f"the worker {msgspec.json.decode(content, type=Refused).reason}"
             if kind == Kind.REFUSED:

@@ -70,3 +70,4 @@ class Died(msgspec.Struct, frozen=True):
 
     how: str
     fault: bool
+    begun: tuple[str, ...] | None = None

@@ -131,7 +131,9 @@ class Worker:
         self._engine.kill()
         self._channel.close()
         failed, how = self._failed, death.how
-        self._tell(Kind.DIED, Died(how if failed is None else f"failed: {failed.message}", death.fault))
+        self._tell(
+            Kind.DIED, Died(how if failed is None else f"failed: {failed.message}", death.fault, death.begun)
+        )
         self._server = None
         if failed is not None and (failed.final or self._ready is None):
             kind = ConfigError if failed.bad_config else EngineGone
