@@ -9,7 +9,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["exit_with_parent", "freeze_garbage", "no_collections", "quick_turns"]
+__all__ = ["check_descriptors", "exit_with_parent", "freeze_garbage", "no_collections", "quick_turns"]
+
+DESCRIPTORS = 24
+"""More than a channel needs, with its threads' own. ZeroMQ ends the process if it runs out of them."""
 
 
 @contextmanager
@@ -68,3 +71,13 @@ def exit_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def check_descriptors() -> None:
+    """Raises OSError unless the process may open `DESCRIPTORS` more files."""
+    opened: list[int] = []
+    try:
+        opened += (os.open(os.devnull, os.O_RDONLY) for _ in range(DESCRIPTORS))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)

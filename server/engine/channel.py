@@ -9,7 +9,6 @@ other: queues are unlimited, because requests are limited.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
@@ -18,14 +17,13 @@ import msgspec
 import zmq
 
 from turnout.core.interfaces.launcher import Death
+from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Event, Shutdown
 
-__all__ = ["LINGER_MS", "EngineChannel", "ServerChannel", "check_descriptors"]
+__all__ = ["EngineChannel", "ServerChannel"]
 
 LINGER_MS = 1000
 """Time to get the last message out."""
-DESCRIPTORS = 24
-"""More than the server's end needs, with its threads' own. ZeroMQ ends the process if it runs out of them."""
 
 
 class EngineChannel:
@@ -125,13 +123,3 @@ class ServerChannel:
 
     def close(self) -> None:
         self._context.destroy(linger=0)
-
-
-def check_descriptors() -> None:
-    """Raises OSError unless the process may open `DESCRIPTORS` more files."""
-    opened: list[int] = []
-    try:
-        opened += (os.open(os.devnull, os.O_RDONLY) for _ in range(DESCRIPTORS))
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)

@@ -16,7 +16,7 @@ from turnout.core.interfaces.launcher import Death, EngineAddress, EngineOrder, 
 from turnout.core.plugin_faults import plugin_errors, title_of
 from turnout.core.types.messages import Command, Event
 from turnout.server.engine.channel import ServerChannel
-from turnout.server.engine.link import CONNECT_SECONDS, WorkerLink
+from turnout.server.engine.remote.link import CONNECT_SECONDS, WorkerLink
 
 __all__ = ["EngineProcess"]
 

@@ -62,8 +62,8 @@ class Places:
         """What starts the replica of a name, and the address of its worker. Raises ConfigError."""
         if self.workers is not None and name in self.addresses:
             return self.workers, self.addresses[name]
-        if not self.here:
-            raise ConfigError("all replicas are workers that --replica names, so none can be added")
+        if self.addresses and int(name) >= self.here:
+            raise ConfigError("with --replica, replicas are those that the server was started with")
         return self.launcher, ""
 
 

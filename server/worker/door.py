@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import zmq
 
 from turnout.core.errors import ConfigError
-from turnout.server.engine.link import secured
-from turnout.server.engine.link_messages import Kind
+from turnout.server.engine.remote.link import secured
+from turnout.server.engine.remote.messages import Kind
 from turnout.server.worker.keys import ZAP_DOMAIN, admitting
 
 __all__ = ["Door"]

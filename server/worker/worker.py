@@ -23,7 +23,7 @@ from turnout.core.interfaces.launcher import Death, EngineOrder
 from turnout.core.types.messages import Event, Failed, Ready, Reset
 from turnout.plugins.launchers.local import Local, LocalEngine
 from turnout.server.engine.channel import ServerChannel
-from turnout.server.engine.link_messages import VERSION, Died, Hello, Kind, Refused, Tick, Welcome
+from turnout.server.engine.remote.messages import VERSION, Died, Hello, Kind, Refused, Tick, Welcome
 from turnout.server.engine.restart_limit import RestartLimit
 from turnout.server.worker.door import Door
 

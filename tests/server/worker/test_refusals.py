@@ -21,10 +21,11 @@ from turnout.core.errors import ConfigError, EngineGone
 from turnout.core.interfaces.launcher import ChannelKeys, EngineAddress
 from turnout.core.registry.registry import Registry
 from turnout.plugins.launchers.static import Static
-from turnout.server.engine import link, process
+from turnout.server.engine import process
 from turnout.server.engine.client import ProcessClient
-from turnout.server.engine.link import WorkerLink
-from turnout.server.engine.link_messages import VERSION, Kind, Refused, Welcome
+from turnout.server.engine.remote import link
+from turnout.server.engine.remote.link import WorkerLink
+from turnout.server.engine.remote.messages import VERSION, Kind, Refused, Welcome
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.places import Places
 from turnout.server.worker.door import Door

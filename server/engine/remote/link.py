@@ -19,10 +19,10 @@ from zmq.utils.monitor import parse_monitor_message
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.interfaces.launcher import Death, EngineAddress
+from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Delta, Event, Submit
 from turnout.core.types.request import RequestSpec, Timing
-from turnout.server.engine.channel import LINGER_MS, check_descriptors
-from turnout.server.engine.link_messages import VERSION, Died, Hello, Kind, Refused, Tick, Welcome
+from turnout.server.engine.remote.messages import VERSION, Died, Hello, Kind, Refused, Tick, Welcome
 
 __all__ = ["CONNECT_SECONDS", "WorkerLink", "secured"]
 
@@ -33,6 +33,8 @@ HANDSHAKE_MS = 5000
 HEARTBEAT_MS, SILENCE_MS = 2000, 8000
 """How often each end asks whether the other is there, and how long it may be silent."""
 RETRY_MS = 200
+LINGER_MS = 1000
+"""Time to get the last message out."""
 EVENTS = (
     zmq.Event.CONNECT_RETRIED
     | zmq.Event.HANDSHAKE_FAILED_AUTH
