@@ -39,7 +39,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    with context, EngineChannel(context, given.address) as channel:
+    with context, _channel(context, given.address) as channel:
         try:
             assembled = _assemble(given.factory)
         except plugin_errors() as error:
@@ -66,6 +66,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--replica", default="", help="the name among its replicas, for observers")
     parser.add_argument("--begun", type=int, help="the descriptor of a file for the requests that are begun")
     return parser.parse_args()
+
+
+def _channel(context: zmq.Context[zmq.Socket[bytes]], address: str) -> EngineChannel:
+    """The channel to the server. Without it the process ends: nothing else could hear why."""
+    try:
+        return EngineChannel(context, address)
+    except zmq.ZMQError as error:
+        sys.exit(f"ERROR {logger.name}: the engine has no channel to the server: {error}")
 
 
 def _assemble(factory: str) -> Assembled | None:
