@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 
 from starlette.requests import Request
@@ -14,7 +15,13 @@ from turnout.server.http.openapi.operation import fields, operation
 from turnout.server.protocol.message_events import ModelInfo, ModelPage
 from turnout.server.protocol.responses import ModelCard, ModelList
 
-__all__ = ["index", "list_models", "show_model", "show_version"]
+__all__ = ["index", "list_models", "own_version", "show_model", "show_version"]
+
+
+@cache
+def own_version() -> str:
+    """The installed version, whose file is read once."""
+    return version("turnout")
 
 
 @operation(answer=fields("Index", turnout=str, model=str, api=str, health=str))
@@ -23,13 +30,13 @@ async def index(request: Request) -> Response:
     if "text/plain" in request.headers.get("accept", ""):  # clients of Ollama's, which wait for these words
         return PlainTextResponse("Ollama is running")
     name = context_of(request).model_name
-    return JsonResponse({"turnout": version("turnout"), "model": name, "api": "/v1", "health": "/health"})
+    return JsonResponse({"turnout": own_version(), "model": name, "api": "/v1", "health": "/health"})
 
 
 @operation(answer=fields("Version", version=str))
 async def show_version(request: Request) -> Response:
     """Says which version of Turnout this is."""
-    return JsonResponse({"version": version("turnout")})
+    return JsonResponse({"version": own_version()})
 
 
 @operation(answer=ModelList)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 from starlette.requests import Request
@@ -12,6 +11,7 @@ from starlette.responses import Response
 
 from turnout.core.errors import RequestError
 from turnout.server.api.context import Context, context_of
+from turnout.server.api.models import own_version
 from turnout.server.api.ollama.answer import LATEST
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.bodies.body import read_body
@@ -32,7 +32,7 @@ UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 @operation()
 async def show_version(request: Request) -> Response:
     """Says which version of Ollama's API this is, and which of Turnout."""
-    return JsonResponse({"version": OLLAMA_VERSION, "turnout": version("turnout")})
+    return JsonResponse({"version": OLLAMA_VERSION, "turnout": own_version()})
 
 
 @operation()
