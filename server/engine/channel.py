@@ -79,6 +79,7 @@ class ServerChannel:
             self._socket = self._context.socket(zmq.PAIR)
             self._socket.set_hwm(0)
             self._socket.linger = LINGER_MS
+            self._departures = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
             self._socket.bind(url)
             self.fds = (self._socket.fileno(),)
         except zmq.ZMQError as error:
@@ -120,6 +121,11 @@ class ServerChannel:
         """Ask the engine to end. True: its process ends."""
         self.send(Shutdown())
         return True
+
+    @property
+    def left(self) -> bool:
+        """The engine has disconnected: `receive` then has all that it ever sent."""
+        return self._departures.closed or bool(self._departures.poll(0))
 
     def close(self) -> None:
         self._context.destroy(linger=0)

@@ -23,7 +23,9 @@ __all__ = ["EngineProcess"]
 logger = logging.getLogger(__name__)
 
 LAST_MESSAGE_SECONDS = 0.2
-"""How long to wait, once the process has ended, for a message still on its way."""
+"""How long to wait at most, once the process has ended, for a message still on its way."""
+LOOK_SECONDS = 0.002
+"""How often to look whether all messages have come."""
 TURN_SECONDS = 0.005
 """How long messages may keep the event loop from others: hundreds come at once when it was kept itself."""
 
@@ -132,8 +134,15 @@ class EngineProcess:
 
     def _on_death(self, death: asyncio.Future[Death]) -> None:
         if not death.cancelled():
+            self._end_after_last_message(death.result(), monotonic() + LAST_MESSAGE_SECONDS)
+
+    def _end_after_last_message(self, death: Death, until: float) -> None:
+        """Streams wait for this: it takes a millisecond where the channel tells that the engine has left."""
+        if self._channel is None or self._channel.left or monotonic() > until:
+            self._end(death)
+        else:
             loop = asyncio.get_running_loop()
-            loop.call_later(LAST_MESSAGE_SECONDS, self._end, death.result())
+            loop.call_later(LOOK_SECONDS, self._end_after_last_message, death, until)
 
     # -------------------------------------------------------------- the channel
 

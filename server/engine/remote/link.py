@@ -89,6 +89,11 @@ class WorkerLink:
         if not self._welcomed and self._clock() >= self._deadline:
             self._lost(f"did not let this server in within {CONNECT_SECONDS:g} s: {self._problem}")
 
+    @property
+    def left(self) -> bool:
+        """The engine's last message has come: the worker tells of its death after all others."""
+        return self.death is not None
+
     def leave(self) -> bool:
         """Tell the worker that this server leaves. False: its engine waits for the next one."""
         self._tell(Kind.BYE, b"")

@@ -16,6 +16,7 @@ from running_server import RunningServer, Start, eventually
 from turnout.config import EngineConfig
 from turnout.server.api import health
 from turnout.server.engine import process as engine_process
+from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.process import EngineProcess
 from turnout.server.engine.restart_limit import WINDOW_SECONDS, RestartLimit
 
@@ -102,6 +103,7 @@ def test_a_request_that_arrives_before_the_engine_is_known_to_have_died_is_serve
 ) -> None:
     """They got 500: the socket had lost its other end, and the process had not been missed yet."""
     monkeypatch.setattr(engine_process, "LAST_MESSAGE_SECONDS", 0.6)
+    monkeypatch.setattr(ServerChannel, "left", False)
     server = start()
     kill(server)
     time.sleep(0.2)

@@ -19,6 +19,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Routable
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.plugins.routers.score import Score
+from turnout.server.engine import process as engine_process
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.fleet import Fleet
@@ -190,6 +191,18 @@ def test_streams_of_a_dead_engine_go_on_elsewhere_at_once(three: RunningServer) 
                 texts[choice["index"]] += choice["text"]
             assert texts == [("abcdefg" * 20)[index:][:90] for index in range(3)]
     eventually(lambda: serving(three, "0", "1", "2"), 15)
+
+
+def test_streams_go_on_as_soon_as_the_channel_tells_of_the_end(
+    three: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They waited 0.2 seconds for messages on their way."""
+    monkeypatch.setattr(engine_process, "LAST_MESSAGE_SECONDS", 600.0)
+    with ThreadPoolExecutor(6) as pool:
+        answers: Answers = [pool.submit(ask, three, number) for number in range(6)]
+        eventually(lambda: delivered(three) > 20)
+        kill(three, "1")
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(6)]
 
 
 def test_requests_wait_for_an_engine_only_where_none_serves(start: Start) -> None:

@@ -1,0 +1,150 @@
+"""Measures how long streams pause when their engine is killed while others live, against their replay.
+
+Each of --streams clients streams one answer of a server with --replicas engines of the model. One engine is
+killed with SIGKILL. The pause of a stream that moved is the time between its last token before and its first
+after. Replay is measured afterwards: prompts and tokens so far of all that moved are sent at once to the
+server, which is idle then and finds no cached prefixes, for one token each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import aiohttp
+import click
+import psutil
+from peers.server import Server, free_port
+
+ENGINE = "turnout.server.engine.main"
+
+
+@dataclass
+class Stream:
+    """An answer: its tokens, and when they came."""
+
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    moves: int = 0
+
+    def pause(self, killed: float) -> float:
+        """Between the last token before the kill and the first after a gap that begins there."""
+        gaps = [(b - a, a) for a, b in zip(self.times, self.times[1:], strict=False) if b > killed]
+        return max(gap for gap, begun in gaps if begun < killed + 1.0)
+
+    def before(self, killed: float) -> list[int]:
+        """What another engine has to compute again."""
+        return self.prompt + self.tokens[: sum(at <= killed for at in self.times)]
+
+
+@click.command()
+@click.option("--model", default="turnout-tiny", show_default=True)
+@click.option("--replicas", default=4, show_default=True)
+@click.option("--streams", default=64, show_default=True)
+@click.option("--prompt-tokens", default=200, show_default=True)
+@click.option("--tokens", default=300, show_default=True)
+@click.option("--kills", default=5, show_default=True, help="Kills, each after all engines are ready again.")
+@click.option("--flag", "flags", multiple=True, help="Another flag of turnout serve.")
+def main(
+    model: str,
+    replicas: int,
+    streams: int,
+    prompt_tokens: int,
+    tokens: int,
+    kills: int,
+    flags: tuple[str, ...],
+) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "turnout", "serve", model, "--port", str(port)]
+    command += ["--replicas", str(replicas), *flags]
+    with TemporaryDirectory() as folder:
+        server = Server("turnout", command, {}, Path(folder) / "log", port)
+        try:
+            for kill in range(kills):
+                sizes = streams, prompt_tokens, tokens
+                asyncio.run(_measure(f"http://127.0.0.1:{port}", server.pid, *sizes, number=kill))
+        finally:
+            server.stop()
+
+
+async def _measure(url: str, pid: int, count: int, prompt: int, tokens: int, number: int) -> None:
+    drawn = random.Random(number)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(url, connector=connector) as client:
+        while not await _all_serve(client):
+            await asyncio.sleep(0.2)
+        streams = [Stream([drawn.randrange(10, 250) for _ in range(prompt)]) for _ in range(count)]
+        reading = [asyncio.create_task(_read(client, stream, tokens)) for stream in streams]
+        while min(len(stream.times) for stream in streams) < tokens // 4:
+            await asyncio.sleep(0.02)
+        children = psutil.Process(pid).children()
+        engine = drawn.choice([child for child in children if ENGINE in child.cmdline()])
+        killed = time.monotonic()
+        os.kill(engine.pid, signal.SIGKILL)
+        await asyncio.gather(*reading)
+        moved = [stream for stream in streams if stream.moves]
+        pauses = [stream.pause(killed) for stream in moved]
+        while not await _all_serve(client):
+            await asyncio.sleep(0.2)
+        again = [stream.before(killed) for stream in moved]
+        replays = await asyncio.gather(*(_replay(client, prompt, number) for prompt in again))
+    _tell(number, pauses, replays)
+
+
+def _tell(number: int, pauses: list[float], replays: list[float]) -> None:
+    over = sorted(pauses)[-1] - sorted(replays)[-1]
+    print(
+        f"kill {number}: {len(pauses)} streams moved; "
+        f"pause: median {1e3 * statistics.median(pauses):.0f} ms, "
+        f"longest {1e3 * max(pauses):.0f}; replay: median {1e3 * statistics.median(replays):.0f}, "
+        f"longest {1e3 * max(replays):.0f}; the longest pause is {1e3 * over:+.0f} ms of the longest replay"
+    )
+
+
+async def _all_serve(client: aiohttp.ClientSession) -> bool:
+    async with client.get("/admin/replicas") as response:
+        listed = (await response.json())["replicas"]
+    return all(each["state"] == "serving" for each in listed)
+
+
+async def _read(client: aiohttp.ClientSession, stream: Stream, tokens: int) -> None:
+    body: dict[str, Any] = {
+        **{"prompt": stream.prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True},
+        **{"stream": True, "return_token_ids": True, "timing": True},
+    }
+    async with client.post("/v1/completions", json=body) as response:
+        async for line in response.content:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            assert "error" not in event, event
+            if event.get("timing"):
+                stream.moves = len(event["timing"]["preempted_ms"])
+            for choice in event["choices"]:
+                ids = choice.get("token_ids") or []
+                stream.tokens += ids
+                stream.times += [time.monotonic()] * len(ids)
+
+
+async def _replay(client: aiohttp.ClientSession, prompt: list[int], number: int) -> float:
+    begun = time.monotonic()
+    body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_salt": f"kill {number}"}
+    async with client.post("/v1/completions", json=body) as response:
+        assert response.status == 200, await response.text()
+        await response.read()
+    return time.monotonic() - begun
+
+
+if __name__ == "__main__":
+    main()
