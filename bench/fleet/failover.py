@@ -14,17 +14,15 @@ import os
 import random
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
 import click
 import psutil
-from peers.server import Server, free_port
 
 ENGINE = "turnout.server.engine.main"
 
@@ -65,17 +63,16 @@ def main(
     kills: int,
     flags: tuple[str, ...],
 ) -> None:
-    port = free_port()
-    command = [sys.executable, "-m", "turnout", "serve", model, "--port", str(port)]
+    command = [sys.executable, "-m", "turnout", "serve", model, "--port", "0"]
     command += ["--replicas", str(replicas), *flags]
-    with TemporaryDirectory() as folder:
-        server = Server("turnout", command, {}, Path(folder) / "log", port)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
+            assert server.stdout is not None
+            url = next(line.split()[-1] for line in server.stdout if line.startswith("Turnout serving"))
             for kill in range(kills):
-                sizes = streams, prompt_tokens, tokens
-                asyncio.run(_measure(f"http://127.0.0.1:{port}", server.pid, *sizes, number=kill))
+                asyncio.run(_measure(url, server.pid, streams, prompt_tokens, tokens, number=kill))
         finally:
-            server.stop()
+            server.terminate()
 
 
 async def _measure(url: str, pid: int, count: int, prompt: int, tokens: int, number: int) -> None:
