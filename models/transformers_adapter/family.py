@@ -12,6 +12,7 @@ from turnout.core.interfaces.models import ModelFamily
 from turnout.core.process import no_collections
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Renamed
+from turnout.models.remembered_decoder import RememberedDecoder, recall, remember
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,16 +42,27 @@ class TransformersAdapter(ModelFamily):
         self._is_decoder = False
         """Whether Turnout's own decoder computes what the model does."""
         self._weights_read: frozenset[str] = frozenset()
+        self._config: Mapping[str, Any] = {}
+        self._remembered: RememberedDecoder | None = None
 
     def may_run(self, folder: Path, trusted: bool) -> None:
         """Says where the checkpoint is, and whether code that lies there may be run."""
         self._folder, self._trusts_code = folder, trusted
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
-        with no_collections():
-            return self._spec(config)
+        self._config, self._remembered = config, None if "auto_map" in config else recall(config)
+        if self._remembered is not None:
+            spec = self._remembered.spec
+        else:
+            with no_collections():
+                spec = self._spec(config)
+        if self._is_decoder or self._remembered is not None:
+            logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)
+        return spec
 
     def build(self, spec: ModelSpec) -> nn.Module:
+        if self._remembered is not None:
+            return _decoder(self._remembered.decoder)
         with no_collections():
             return self._build(spec)
 
@@ -62,15 +74,13 @@ class TransformersAdapter(ModelFamily):
         if self._folder is not None:
             run_own_code(config, self._folder, self._trusts_code)
         spec, self._is_decoder, self._weights_read = read_and_try(config)
-        if self._is_decoder:
-            logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)
         return spec
 
     def _build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.transformers_adapter.attention import IMPLEMENTATION
         from turnout.models.transformers_adapter.building import build_empty, parse_config
         from turnout.models.transformers_adapter.exchange import exchange_layers
-        from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
+        from turnout.models.transformers_adapter.llama_shape import decoder_spec, has_llama_shape
         from turnout.models.transformers_adapter.model import AdaptedModel
         from turnout.models.transformers_adapter.rotation import fix_rotations
         from turnout.models.transformers_adapter.tensors.names import CheckpointNames
@@ -80,10 +90,27 @@ class TransformersAdapter(ModelFamily):
         exchange_layers(causal, self._weights_read)
         self._names = CheckpointNames(causal)
         if self._is_decoder and has_llama_shape(causal, spec):
-            return as_decoder(causal, spec)
+            made = decoder_spec(causal, spec)
+            if "auto_map" not in self._config:
+                remember(self._config, RememberedDecoder(spec, made, self._names.plain()))
+            return _decoder(made)
         return AdaptedModel(causal, [rule.kv_from for rule in spec.layer_attention()])
 
     def rename(self, key: str) -> Renamed:
+        if self._remembered is not None:
+            if key in self._remembered.names:
+                return self._remembered.names[key]
+            if self._names is None:  # a name that transformers knows how to read, or to refuse
+                self._build(self._remembered.spec)
         if self._names is None:
             raise ModelError("transformers names a checkpoint's tensors only after it has built the model")
         return self._names.rename(key)
+
+
+def _decoder(spec: ModelSpec) -> nn.Module:
+    import torch
+
+    from turnout.models.decoder.decoder import Decoder
+
+    with torch.device("meta"):
+        return Decoder(spec)

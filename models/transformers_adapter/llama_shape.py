@@ -16,7 +16,7 @@ from turnout.models.config_reader import ConfigReader
 from turnout.models.decoder.decoder import Decoder
 from turnout.models.rope_spec import read_rope
 
-__all__ = ["as_decoder", "has_llama_shape"]
+__all__ = ["as_decoder", "decoder_spec", "has_llama_shape"]
 
 
 def has_llama_shape(model: PreTrainedModel, spec: ModelSpec) -> bool:
@@ -36,9 +36,15 @@ def as_decoder(model: PreTrainedModel, spec: ModelSpec) -> Decoder:
 
     Raises ModelError for a rotation that it does not have.
     """
+    with torch.device("meta"):
+        return Decoder(decoder_spec(model, spec))
+
+
+def decoder_spec(model: PreTrainedModel, spec: ModelSpec) -> ModelSpec:
+    """Returns what the decoder is built from. Raises ModelError as `as_decoder`."""
     config: Mapping[str, Any] = model.config.to_dict()
     names = _shapes(model)
-    made = replace(
+    return replace(
         spec,
         norm_eps=float(config.get("rms_norm_eps") or 0.0),
         rope=read_rope(ConfigReader(config)),
@@ -46,8 +52,6 @@ def as_decoder(model: PreTrainedModel, spec: ModelSpec) -> Decoder:
         output_bias="model.layers.0.self_attn.o_proj.bias" in names,
         mlp_bias="model.layers.0.mlp.up_proj.bias" in names,
     )
-    with torch.device("meta"):
-        return Decoder(made)
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size]:

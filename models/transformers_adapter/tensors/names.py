@@ -47,5 +47,14 @@ class CheckpointNames:
         converter = next(each for each in self._converters if pattern in each.source_patterns)
         return converted(converter, pattern, key, name, self._own)
 
+    def plain(self) -> dict[str, str]:
+        """Returns the places of tensors that are called as the model's, or without the decoder's prefix."""
+        found = {}
+        for name in self._own:
+            for key in (name, name.removeprefix(f"{self._prefix}.")):
+                if isinstance(place := self.rename(key), str):
+                    found[key] = place
+        return found
+
     def _is_ignored(self, *names: str) -> bool:
         return any(pattern.search(name) for pattern in self._ignored for name in names)

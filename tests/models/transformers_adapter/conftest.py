@@ -31,3 +31,10 @@ def small_model(tmp_path: Path) -> Callable[..., tuple[Path, Any]]:
         return tmp_path / kind, model
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test tries its models itself; `test_remembered_decoder.py` is about what starts remember."""
+    monkeypatch.setattr("turnout.models.transformers_adapter.family.recall", lambda config: None)
+    monkeypatch.setattr("turnout.models.transformers_adapter.family.remember", lambda config, found: None)
