@@ -93,7 +93,8 @@ def test_ten_thousand_responses_stay_within_their_bytes(tmp_path: Path) -> None:
 
     async def fill(store: ResponseStore) -> None:
         for number in range(RESPONSES):
-            body = b"x" * (4096 if number % 100 else 64 * 1024)
+            text = b"x" * (4096 if number % 100 else 64 * 1024)
+            body = b'{"id": "%d", "output": [{"id": "msg_%d", "text": "%s"}]}' % (number, number, text)
             before = str(number - 1) if number % 50 else None
             await store.put(StoredResponse(str(number), "mallory", before, "completed", body, b"[]"))
 
