@@ -29,6 +29,7 @@ from turnout.core.errors import ConfigError, EngineError, EngineGone, Overloaded
 from turnout.core.interfaces.router import Routable, Router
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.types.request import RequestSpec
+from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.request_stream import RequestStream
@@ -37,6 +38,7 @@ from turnout.server.fleet.agreement import check_agreement
 from turnout.server.fleet.generation import Generation, changed
 from turnout.server.fleet.guarded_router import GuardedRouter
 from turnout.server.fleet.replica import FleetReplica
+from turnout.server.fleet.replica_memory import check_replicas_memory
 from turnout.server.fleet.rollout import FleetError, Rollout
 from turnout.server.fleet.totals import merged_reply, total_stats
 
@@ -153,6 +155,7 @@ class Fleet:
                 f"the router asks which prefixes engines keep, and the KV backend {ready.kv} does not tell; "
                 "choose --kv paged with prefix caching, or another --router"
             )
+        check_replicas_memory(ready, self._shares, free_host_memory())
         for replica in others:
             replica.prepare(self.generation)
         await asyncio.gather(*map(self.start_replica, others))
