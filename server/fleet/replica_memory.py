@@ -21,8 +21,8 @@ def check_replicas_memory(first: Ready, replicas: int, free: int) -> None:
         if weights:
             asked += f" + {replicas - 1} x {_gib(first.facts.weight_bytes)} of weights"
         raise ConfigError(
-            f"{replicas} replicas ask for {asked} = {_gib(pools + weights)} of host memory, but {_gib(free)} is "
-            f"free with the first one's weights loaded, {_gib(pools + weights - free)} too little; lower "
+            f"{replicas} replicas ask for {asked} = {_gib(pools + weights)} of host memory, but {_gib(free)} "
+            f"is free with the first one's weights loaded, {_gib(pools + weights - free)} too little; lower "
             "--replicas or --kv-memory"
         )
 
