@@ -24,6 +24,7 @@ from turnout.core.registry.registry import Registry
 from turnout.plugins.logits_processors.structured.bitmasks import Bitmasks, draft_paths
 from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks
 from turnout.plugins.logits_processors.structured.masks.mask_time import MaskTime
+from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 from turnout.plugins.logits_processors.structured.matchers import Position
 from turnout.plugins.logits_processors.structured.vocabulary import SLICES
 from turnout.text.output.grammar.call_grammar import Wanted, call_form
@@ -66,6 +67,7 @@ def main(count: int, tokens: int) -> None:
         table = LLTokenizer(
             (Path(folder) / "tokenizer.json").read_text(), n_vocab=len(texts), eos_token=[0], slices=SLICES
         )
+    starts = TokenStarts(texts)
     for name, body in BODIES.items():
         begun = time.perf_counter()
         form = call_form(registry.create("format", name), Wanted(offered), {})  # type: ignore[arg-type]
@@ -73,7 +75,7 @@ def main(count: int, tokens: int) -> None:
         grammar = form.grammar or ""
         matcher = LLMatcher(table, grammar_from("grammar", grammar), log_level=0)
         compiled = time.perf_counter()
-        masks = None if form.free is None else FreeTextMasks(form.free, texts.__getitem__)
+        masks = None if form.free is None else FreeTextMasks(form.free, texts.__getitem__, starts)
         said = body % ("src/a file.py " * 10)
         ids = longest_first(texts, (said if name == "pythonic" else TEXT + said).encode())
         passes = [mask_times(Position(matcher.deep_copy(), masks), ids, len(texts)) for _ in range(PASSES)]

@@ -15,6 +15,7 @@ from llguidance import LLMatcher, LLTokenizer, grammar_from
 from turnout.core.types.structured_outputs import FreeText
 from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks, special
+from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 from turnout.text.tokenizer import load_tokenizer, tokenizer_json
 
 __all__ = ["Babbler"]
@@ -46,6 +47,7 @@ class Babbler:
         self._words = [self._tokenizer.encode(word, add_special_tokens=False) for word in words if word]
         self._masks: tuple[str, FreeTextMasks] | None = None
         self._table = self._with_specials(json.loads(tokenizer_json(folder)))
+        self._starts = TokenStarts([self._bytes(token) for token in range(self._first)])
 
     def output(
         self,
@@ -70,7 +72,8 @@ class Babbler:
         while not matcher.is_stopped() and len(written) < most:
             masks.fill_next_token_bitmask(matcher, mask)
             if kept is not None and state is not None:
-                if (known := kept.find(state)) is None:
+                known = kept.find(state) or kept.derived(state, lambda id: matcher.validate_tokens([id]) == 1)
+                if known is None:
                     kept.keep(state, torch.from_numpy(mask[0]))
                 else:
                     assert np.array_equal(known.words.numpy(), mask[0]), (
@@ -102,7 +105,7 @@ class Babbler:
     def _kept(self, grammar: str, free: FreeText) -> FreeTextMasks:
         """The masks of outputs so far, if these were of the same grammar."""
         if self._masks is None or self._masks[0] != grammar:
-            self._masks = grammar, FreeTextMasks(free, self._bytes)
+            self._masks = grammar, FreeTextMasks(free, self._bytes, self._starts)
         return self._masks[1]
 
     def _bytes(self, token: int) -> bytes:

@@ -65,11 +65,17 @@ class DraftPath:
         found: dict[DraftTokens, KeptMask] = {}
         before = len(self.positions[0])
         for draft_tokens in self.positions:
-            mask = self.free.find(self.states[len(draft_tokens) - before])
+            state = self.states[len(draft_tokens) - before]
+            mask = self.free.find(state)
+            if mask is None and not draft_tokens:  # the matcher is where the mask is asked for
+                mask = self.free.derived(state, self._allows)
             if mask is None:
                 return {}
             found[draft_tokens] = mask
         return found
+
+    def _allows(self, token: int) -> bool:
+        return self.matcher.validate_tokens([token]) == 1
 
     def keep(self, masks: Tensor) -> None:
         """Keeps those that have been found of all masks of the step."""

@@ -88,30 +88,31 @@ def _unless_closed(
 def _verdict(job: Job, vocabulary: LLTokenizer, specials: Mapping[str, int]) -> Verdict:
     before = _resident()
     try:
-        text = in_thread(lambda: _tried(job, vocabulary, specials), TRIAL_STACK_MIB)
+        text, first = in_thread(lambda: _tried(job, vocabulary, specials), TRIAL_STACK_MIB)
     except RecursionError:
         return Verdict(reason="it is nested too deeply")
     except MemoryError:
         return Verdict(reason=f"it takes more than {limits.FORM_MEMORY.amount} of memory; make it smaller")
     except Exception as error:
         return Verdict(reason=reason_of(str(error)) or type(error).__name__)
-    return Verdict(source=text, memory=max(_resident() - before, len(text)))
+    first = first if job.form.free is not None else b""
+    return Verdict(source=text, first=first, memory=max(_resident() - before, len(text)))
 
 
-def _tried(job: Job, vocabulary: LLTokenizer, specials: Mapping[str, int]) -> str:
-    """Returns a form's source, if it can be compiled and begun."""
+def _tried(job: Job, vocabulary: LLTokenizer, specials: Mapping[str, int]) -> tuple[str, bytes]:
+    """Returns a form's source and its first mask, if it can be compiled and begun."""
     text = source(job.form, specials)
     matcher = compiled(text, vocabulary)
-    seconds = in_thread(lambda: _first_mask(matcher), MASK_STACK_MIB)
+    seconds, first = in_thread(lambda: _first_mask(matcher), MASK_STACK_MIB)
     if matcher.is_error():
         raise ValueError(reason_of(matcher.get_error()))
     if seconds > limits.FORM_MASKS.most:
         raise ValueError(TOO_LONG)
-    return text
+    return text, first
 
 
-def _first_mask(matcher: LLMatcher) -> float:
-    """Computes a matcher's mask. Returns the processor time that it took, in seconds."""
+def _first_mask(matcher: LLMatcher) -> tuple[float, bytes]:
+    """Computes a matcher's mask. Returns the processor time that it took, in seconds, and the mask."""
     began = time.thread_time()
-    matcher.compute_bitmask()
-    return time.thread_time() - began
+    mask = matcher.compute_bitmask()
+    return time.thread_time() - began, mask

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+import torch
 from llguidance import LLMatcher, LLTokenizer
 
 from turnout.core import limits
@@ -16,6 +17,7 @@ from turnout.plugins.logits_processors.structured.compile_client import TOO_LONG
 from turnout.plugins.logits_processors.structured.frames import Verdict
 from turnout.plugins.logits_processors.structured.lanes import Lane
 from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks
+from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
 
 __all__ = ["ClaimEnded", "Compiler", "Grammar"]
@@ -61,16 +63,21 @@ class Compiler:
     """Compiles forms in two lanes, so that slow ones hold up slow ones alone. For any thread."""
 
     def __init__(
-        self, vocabulary: Callable[[], Vocabulary], tables: Callable[[], LLTokenizer], seconds: float
+        self,
+        vocabulary: Callable[[], Vocabulary],
+        tables: Callable[[], LLTokenizer],
+        starts: Callable[[], TokenStarts | None],
+        seconds: float,
     ) -> None:
-        """vocabulary, tables: return the model's; either may have to wait for them.
+        """vocabulary, tables: return the model's; either may have to wait for them. starts: returns them if
+        they are there.
 
         seconds: processor time that a form may take.
         """
         self._seconds = seconds
         self._vocabulary = vocabulary
         self._process = CompileProcess(vocabulary)
-        self._tables = tables
+        self._tables, self._starts = tables, starts
         self._quick = Lane(QUICK_PLACES, limits.FORMS_WAITING.whole)
         self._slow = Lane(1, limits.FORMS_SLOW.whole)
 
@@ -114,7 +121,8 @@ class Compiler:
         matcher = in_thread(lambda: compiled(verdict.source, tables), STACK_MIB)
         masks = None
         if form.free is not None:
-            masks = FreeTextMasks(form.free, self._vocabulary().token_bytes(tables))
+            masks = FreeTextMasks(form.free, self._vocabulary().token_bytes(tables), self._starts())
+            masks.keep(masks.start, torch.frombuffer(bytearray(verdict.first), dtype=torch.int32))
         return Grammar(form, matcher, verdict.memory, masks)
 
 

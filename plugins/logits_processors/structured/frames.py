@@ -35,6 +35,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it cannot."""
     signal: int = 0
     """What killed the process at it."""
+    first: bytes = b""
+    """The mask before the first token, as int32 words, if the form says where its text is free."""
     memory: int = 0
     """Bytes that the compiled form takes, about."""
     last: bool = False

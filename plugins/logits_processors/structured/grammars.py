@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from threading import Condition, Lock
 from weakref import WeakValueDictionary
 
@@ -17,6 +18,7 @@ from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.plugins.logits_processors.structured.claims import Claim
 from turnout.plugins.logits_processors.structured.compiler import ClaimEnded, Compiler, Grammar
 from turnout.plugins.logits_processors.structured.exact_tokenizer import read_vocabulary
+from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
 
 __all__ = ["Grammars"]
@@ -45,8 +47,11 @@ class Grammars:
         thread = ThreadPoolExecutor(1, thread_name_prefix="grammar-vocabulary")
         self._vocabulary = thread.submit(read_vocabulary, model)
         self._tables = thread.submit(_tables_of, self._vocabulary.result)
+        starts = thread.submit(_starts_of, self._vocabulary.result, self._tables.result)
         thread.shutdown(wait=False)
-        self._compiler = Compiler(self._vocabulary.result, self._tables.result, compile_seconds)
+        self._compiler = Compiler(
+            self._vocabulary.result, self._tables.result, partial(_if_there, starts), compile_seconds
+        )
         self._known: WeakValueDictionary[StructuredOutputs, Grammar] = WeakValueDictionary()
         """Those that the cache, a request or the preparation of one holds."""
         self._cached: OrderedDict[StructuredOutputs, Grammar] = OrderedDict()
@@ -141,3 +146,11 @@ class Grammars:
 
 def _tables_of(vocabulary: Callable[[], Vocabulary]) -> LLTokenizer:
     return vocabulary().tables()
+
+
+def _starts_of(vocabulary: Callable[[], Vocabulary], tables: Callable[[], LLTokenizer]) -> TokenStarts:
+    return vocabulary().token_starts(tables())
+
+
+def _if_there(starts: Future[TokenStarts]) -> TokenStarts | None:
+    return starts.result() if starts.done() and starts.exception() is None else None

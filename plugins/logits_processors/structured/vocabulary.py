@@ -6,6 +6,7 @@ import msgspec
 from llguidance import LLTokenizer
 
 from turnout.plugins.logits_processors.structured.masks.free_text import TokenBytes, special
+from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 
 __all__ = ["SLICES", "Vocabulary"]
 
@@ -36,3 +37,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         """Returns what tells the bytes of a token. tables: those of this vocabulary."""
         specials = {*self.ends, *self.specials.values()}
         return lambda token: special(token) if token in specials else tables.decode_bytes([token])
+
+    def token_starts(self, tables: LLTokenizer) -> TokenStarts:
+        """Returns what finds tokens by how they begin. tables: those of this vocabulary."""
+        return TokenStarts(list(map(self.token_bytes(tables), range(self.size))))

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.structured_outputs import FreeText, Pieces
+from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 
 __all__ = ["FreeState", "FreeTextMasks", "KeptMask", "TokenBytes"]
 
@@ -97,8 +98,9 @@ def special(token: int) -> bytes:
 class FreeTextMasks:
     """Follows outputs of one grammar through its free places, and keeps the masks of these."""
 
-    def __init__(self, free: FreeText, bytes_of: TokenBytes) -> None:
-        self._bytes_of = bytes_of
+    def __init__(self, free: FreeText, bytes_of: TokenBytes, starts: TokenStarts | None = None) -> None:
+        """starts: the same tokens; without, no mask is derived from another."""
+        self._bytes_of, self._starts = bytes_of, starts
         self._regions = [
             _Region(_bytes(each.open), tuple(map(_bytes, each.close)), isinstance(each.open[0], int))
             for each in free.regions
@@ -141,6 +143,38 @@ class FreeTextMasks:
             self._kept[state] = KeptMask(mask.clone(), torch.from_numpy(forbidden))
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
+
+    def derived(self, state: FreeState, allows: Callable[[int], bool]) -> KeptMask | None:
+        """The mask of a state in which a marker may have begun, found from that of the text before it.
+
+        The two differ in nothing but the tokens that complete the marker. allows: whether the grammar allows
+        a token in this state. None: the mask cannot be derived.
+        """
+        free = state.place == ANSWER or state.place >= 0
+        if self._starts is None or not (free and state.held and state.begun and state.is_kept):
+            return None
+        plain = self._kept.get(state._replace(held=b""))
+        if plain is None or b"\xff" in state.held:
+            return None
+        mask = plain.words.clone()
+        words = mask.numpy().view(np.uint32)
+        for token in self._completing(state):
+            bit = np.uint32(1 << token % 32)
+            words[token // 32] = words[token // 32] | bit if allows(token) else words[token // 32] & ~bit
+        self.keep(state, mask)
+        return self.find(state)
+
+    def _completing(self, state: FreeState) -> set[int]:
+        """The tokens with which a marker ends that begins in what is held."""
+        assert self._starts is not None
+        held = state.held
+        rests = {
+            end[len(held) - at :]
+            for end in self._ends(state.place)
+            for at in range(len(held))
+            if end.startswith(held[at:]) and len(end) > len(held) - at
+        }
+        return {token for rest in rests for token in self._starts.beginning_with(rest)}
 
     # -------------------------------------------------------------- the way of an output
 
