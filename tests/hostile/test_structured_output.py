@@ -95,9 +95,9 @@ def same_engine(tiny: TinyServer) -> Iterator[None]:
     assert before == [child.pid for child in tiny.process.children()]
 
 
-def ask(tiny: TinyServer, **body: Any) -> httpx.Response:
+def ask(tiny: TinyServer, timeout: float = 60, **body: Any) -> httpx.Response:
     asked = {"prompt": "import", "max_tokens": 60, "seed": 1, **body}
-    return tiny.post(COMPLETIONS, asked)
+    return tiny.post(COMPLETIONS, asked, timeout=timeout)
 
 
 def text_of(response: httpx.Response) -> str:
@@ -166,7 +166,7 @@ def test_slow_forms_are_refused(tiny: TinyServer, form: Body) -> None:
 def test_more_slow_forms_than_may_wait_are_told_to_come_again(tiny: TinyServer) -> None:
     with ThreadPoolExecutor(24) as threads:
         forms = [slow_to_compile(f"many{i}") for i in range(24)]
-        answers = list(threads.map(lambda form: ask(tiny, guided_json=form), forms))
+        answers = list(threads.map(lambda form: ask(tiny, 300, guided_json=form), forms))
     refused = [answer for answer in answers if answer.status_code == 503]
     assert refused and {answer.status_code for answer in answers} <= {400, 503}
     assert all("retry-after" in answer.headers for answer in refused)

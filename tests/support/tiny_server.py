@@ -94,7 +94,7 @@ class TinyServer:
         """`content` as JSON, or as it is if it is bytes."""
         headers = {"Content-Type": "application/json", **self.headers, **options.pop("headers", {})}
         sent = {"content": content} if isinstance(content, bytes) else {"json": content}
-        return httpx.post(self.url + path, headers=headers, timeout=60, **sent, **options)
+        return httpx.post(self.url + path, headers=headers, **{"timeout": 60, **sent, **options})
 
     def health(self) -> float:
         """Seconds until ``/health`` has answered."""
