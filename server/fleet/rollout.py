@@ -82,14 +82,14 @@ class Rollout:
 
     def pause(self) -> None:
         """Stop where it is; a replica that has begun to drain serves again. Raises FleetError."""
-        if not self.busy:
+        if self.state not in ("rolling", "undoing"):
             raise FleetError(f"the rollout is {self.state}; there is nothing to pause")
         self._stop()
         self.state = "paused"
 
     def resume(self) -> None:
         """Go on from where it stands. Raises FleetError."""
-        if self.busy or self.state not in ("paused", "failed"):
+        if self.state not in ("paused", "failed"):  # the step that was stopped may not have ended yet
             raise FleetError(
                 f"the rollout is {self.state}; only one that is paused or has failed can be resumed"
             )
