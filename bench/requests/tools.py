@@ -82,7 +82,8 @@ async def ttft(http: httpx.AsyncClient, turns: int) -> None:
 
 async def w2(http: httpx.AsyncClient, turns: int) -> None:
     given = nested(tools(2, {"type": "object", "properties": {"path": {"type": "string"}}}))
-    common: Body = {"temperature": 0, "max_tokens": OUTPUT, "ignore_eos": True, "stream": True}
+    # Drawn: the likeliest token of a model of random weights is often no text, and nothing is streamed.
+    common: Body = {"temperature": 1, "max_tokens": OUTPUT, "ignore_eos": True, "stream": True}
 
     async def length(text: str, more: Body) -> int:
         messages = [{"role": "user", "content": text}]
@@ -92,7 +93,7 @@ async def w2(http: httpx.AsyncClient, turns: int) -> None:
         """A prompt of so many tokens, of which a word is one."""
         words = PROMPT - await length(f"{number}", more)
         text = f"{number}" + " word" * words
-        return {"messages": [{"role": "user", "content": text}], **common, **more}
+        return {"messages": [{"role": "user", "content": text}], "seed": number, **common, **more}
 
     async def turn(bodies: list[Body]) -> float:
         async def one(body: Body) -> None:
