@@ -219,6 +219,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "freeze_garbage", nullcontext)  # which is for the process's owner
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_quality_stands_beside_speed_where_arms_may_answer_differently(tmp_path: Path) -> None:
     """Weights in fewer bits, KV in fewer bits, and what changes neither."""

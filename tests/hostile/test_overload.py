@@ -57,6 +57,7 @@ def test_requests_do_not_pile_up_while_the_engine_hangs(narrow: TinyServer) -> N
     narrow.check()
 
 
+@pytest.mark.slow
 def test_requests_do_not_pile_up_while_the_engine_restarts(narrow: TinyServer) -> None:
     (engine,) = narrow.process.children()
     os.kill(engine.pid, signal.SIGKILL)

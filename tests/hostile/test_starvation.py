@@ -67,6 +67,7 @@ def test_a_form_while_no_descriptor_is_left(server: TinyServer) -> None:
     server.check()
 
 
+@pytest.mark.slow
 def test_a_form_whose_compile_process_no_descriptor_is_left_for(server: TinyServer) -> None:
     """It blamed the client, with 400."""
     assert text_of(server, choosing("up", "down")) in ("up", "down")

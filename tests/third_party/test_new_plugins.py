@@ -63,6 +63,7 @@ def test_kinds_have_short_names_and_dashes(tmp_path: Path, given: str, kind: str
     assert short.read_text() == listed.read_text()
 
 
+@pytest.mark.slow
 def test_each_package_passes_its_own_tests(site: Path) -> None:
     """All in one run, with warnings as errors: they have nothing in common but Turnout."""
     folders = [str(site / "made" / f"turnout-{mine(kind)}" / "tests") for kind in SKELETONS]

@@ -83,7 +83,9 @@ def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tenso
     assert not waiting(card)
 
 
-@pytest.mark.parametrize("drafts_by", ["ngram=true", "draft=turnout-tiny-draft"])
+@pytest.mark.parametrize(
+    "drafts_by", ["ngram=true", pytest.param("draft=turnout-tiny-draft", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("chosen", "drafting"),
     [

@@ -38,10 +38,12 @@ def both(work: list[Job], **options: Any) -> None:
     "options",
     [
         pytest.param({}, id="room for all"),
-        pytest.param({"pool": 1040, "max_num_seqs": 8}, id="slots short"),
+        pytest.param({"pool": 1040, "max_num_seqs": 8}, id="slots short", marks=pytest.mark.slow),
         pytest.param({"pool": 1040}, id="memory short"),
         pytest.param({"pool": 1040, "kv": "contiguous"}, id="contiguous"),
-        pytest.param({"pool": 1040, "kv": "paged:prefix_caching=false"}, id="no prefixes"),
+        pytest.param(
+            {"pool": 1040, "kv": "paged:prefix_caching=false"}, id="no prefixes", marks=pytest.mark.slow
+        ),
         pytest.param({"max_num_batched_tokens": 24, "max_num_seqs": 40}, id="budget short"),
     ],
 )

@@ -21,7 +21,12 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize(
-    ("kernels", "kv", "budget"), [("torch", "contiguous", 16), ("auto", "paged:block_size=4", 4096)]
+    ("kernels", "kv", "budget"),
+    [
+        ("auto", "paged:block_size=4", 16),
+        pytest.param("torch", "contiguous", 16, marks=pytest.mark.slow),
+        pytest.param("auto", "paged:block_size=4", 4096, marks=pytest.mark.slow),
+    ],
 )
 def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kernels: str, kv: str, budget: int) -> None:
     engine = build(
@@ -32,7 +37,7 @@ def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kernels: str, kv:
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
 
 
-@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize("preemption", [pytest.param("recompute", marks=pytest.mark.slow), "swap"])
 def test_preempted(checkpoint: Checkpoint, preemption: str) -> None:
     room = build(checkpoint.folder, kv_memory="64MiB").scheduler.kv.capacity
     memory = 64 * 2**20 // room * 256

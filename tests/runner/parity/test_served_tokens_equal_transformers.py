@@ -79,8 +79,8 @@ def test_contiguous_memory_for_one_request_at_a_time(checkpoint: Checkpoint) -> 
     ("kv", "scheduler", "preemption"),
     [
         ("paged", "fcfs", "swap"),
-        ("paged:block_size=4", "mlfq:quantum=16", "auto"),
-        ("contiguous", "mlfq:quantum=16", "swap"),
+        pytest.param("paged:block_size=4", "mlfq:quantum=16", "auto", marks=pytest.mark.slow),
+        pytest.param("contiguous", "mlfq:quantum=16", "swap", marks=pytest.mark.slow),
         ("contiguous", "mlfq:quantum=16", "auto"),
     ],
 )

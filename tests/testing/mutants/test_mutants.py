@@ -68,7 +68,10 @@ def mutants() -> list[Any]:
         ),
     ):
         found += [(kind.__name__, suite, kind, claims) for kind in kinds]
-    return [pytest.param(suite, make, claims, id=name) for name, suite, make, claims in found]
+    return [
+        pytest.param(suite, make, claims, id=name, marks=[] if number % 2 else pytest.mark.slow)
+        for number, (name, suite, make, claims) in enumerate(found)
+    ]
 
 
 @pytest.mark.parametrize(("suite", "make", "claims"), mutants())

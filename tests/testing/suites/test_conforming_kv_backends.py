@@ -43,8 +43,17 @@ class Stored:
         return (vectors.float().abs().amax(-1, keepdim=True) / top).bfloat16().float()
 
 
-@pytest.mark.parametrize("backend", ["contiguous", "paged:block_size=4"])
-@pytest.mark.parametrize("stored", ["bfloat16", "int8", "fp8"])
+@pytest.mark.parametrize(
+    ("backend", "stored"),
+    [
+        ("contiguous", "int8"),
+        ("paged:block_size=4", "fp8"),
+        pytest.param("contiguous", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("contiguous", "fp8", marks=pytest.mark.slow),
+        pytest.param("paged:block_size=4", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("paged:block_size=4", "int8", marks=pytest.mark.slow),
+    ],
+)
 class TestStoredInFewerBits(KVBackendSuite):
     @pytest.fixture(autouse=True)
     def _choose(self, backend: str, stored: str) -> None:
