@@ -109,11 +109,13 @@ def _in_json(
 
 def _named(opens: Sequence[_Part], closes: Sequence[_Part], args: Mapping[str, Any]) -> Calls:
     before, after = _around(opens, "name")
-    notation, quotes = JSON, args.get("string_delims") or []
-    if args.get("unquoted_keys") and len(quotes) == 1 and quotes[0][0] == quotes[0][1]:
-        notation = Notation(quote=quotes[0][0], bare_keys=True)
-    elif quotes or args.get("unquoted_keys"):
-        raise NotExpressible("the arguments of a call are in a notation of its own")
+    match bool(args.get("unquoted_keys")), args.get("string_delims") or []:
+        case False, []:
+            notation = JSON
+        case True, [[str(quote), closing]] if quote and closing == quote:
+            notation = Notation(quote=quote, bare_keys=True)
+        case _:
+            raise NotExpressible("the arguments of a call are in a notation of its own")
     separators = (_text(after),) if after else ()
     return Calls(NamedCall(separators, notation=notation), open=_marker(before), close=_marker(closes))
 

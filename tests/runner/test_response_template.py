@@ -94,6 +94,10 @@ def test_reasoning_alone() -> None:
         (template({**QWEN, "open": ["<a>", "<b>"]}), "several markers"),
         (template({**QWEN, "content": "kv-lines"}), "'kv-lines'"),
         (template({**QWEN, "transform": {"function": {"name": "{content.a.b}", "arguments": "x"}}}), "keys"),
+        (
+            template({**GEMMA, "content_args": {"unquoted_keys": True, "string_delims": [[["a"], ["a"]]]}}),
+            "notation",
+        ),
     ],
 )
 def test_what_no_format_can_say_is_refused(given: dict[str, Any], reason: str) -> None:
