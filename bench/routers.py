@@ -18,6 +18,7 @@ import click
 
 from turnout.cli.options.cost_model import find_cost_model
 from turnout.config import EngineConfig
+from turnout.core.engine.packed_prompt import PackedPrompt
 from turnout.core.engine.prefix_index import PrefixIndex
 from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.core.registry.registry import Registry
@@ -70,7 +71,7 @@ def decide(router: str) -> float:
     """Median microseconds of a decision."""
     rng, index, block = random.Random(0), PrefixIndex(), 16
     chosen = REGISTRY.create("router", router)
-    prompts = [[rng.randrange(150_000) for _ in range(8192)] for _ in range(16)]
+    prompts = [PackedPrompt([rng.randrange(150_000) for _ in range(8192)]) for _ in range(16)]
     for number in range(64):
         for prompt in rng.sample(prompts, 4):
             begin, parent = 0, None

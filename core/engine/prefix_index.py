@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from turnout.core import limits
+from turnout.core.engine.packed_prompt import ID_BYTES, packed
 from turnout.core.interfaces.router import Routable
 from turnout.core.types.block_events import BlockEvent, BlockRemoved, BlockStored, marks
 
@@ -81,7 +82,7 @@ class PrefixIndex:
         if event.block_size != self._block_size:
             self._block_size, self._positions = event.block_size, [0]
             self._next_mark = marks(event.block_size).__next__
-        key = keys[event.block_hash] = hash((parent, tuple(event.token_ids)))
+        key = keys[event.block_hash] = hash((parent, packed(event.token_ids)))
         self._holders[key] = self._holders.get(key, 0) | self._bits[engine]
 
     def _remove(self, engine: str, block_hash: bytes) -> None:
@@ -97,9 +98,9 @@ class PrefixIndex:
     def _longest(self, prompt: Sequence[int], salt: str) -> Mapping[str, int]:
         lengths: list[tuple[int, int]] = []
         """Sets of engines, and how far they go; each set is part of the one before."""
-        key, having, end = hash(salt), -1, 0
-        for begin, end in pairwise(self._marks_up_to(len(prompt))):
-            key = hash((key, tuple(prompt[begin:end])))
+        key, having, end, ids = hash(salt), -1, 0, packed(prompt)
+        for begin, end in pairwise(self._marks_up_to(len(ids) // ID_BYTES)):
+            key = hash((key, ids[begin * ID_BYTES : end * ID_BYTES]))
             left = having & self._holders.get(key, 0)
             if left != having:
                 if begin:

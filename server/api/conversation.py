@@ -109,7 +109,7 @@ def _prepared(
     limit = arm.client.ready.max_model_len
     last = last_tokens(body.truncate_prompt_tokens, limit, body.max_tokens)
     read = encoded(arm.tokenizer, text, special=body.add_special_tokens, limit=limit, last=last)
-    prompt = [*before, *read]
+    prompt = arm.client.packed([*before, *read])
     wanted, begun = body.wanted, arm.format.begun(text)
     form = arm.format.form(wanted, params.structured_outputs, begun)
     params = msgspec.structs.replace(params, structured_outputs=form)

@@ -67,12 +67,16 @@ async def prepared_prompts(
         read: Reader = partial(_filled, fill_in, suffix, limit)
     else:
         read = _reader(body, arm)
-    prompts = await _tokenized(texts, body.prompt, read, memory)
+
+    def whole(prompt: Prompt) -> list[int]:
+        return arm.client.packed([*before, *read(prompt)])
+
+    prompts = await _tokenized(texts, body.prompt, whole, memory)
 
     def specs() -> list[RequestSpec]:
         requests = [
             body.request_spec(f"{id}-{number}", prompt, _fitted(body, params, limit - len(prompt)), *client)
-            for number, prompt in enumerate([*before, *prompt] for prompt in prompts)
+            for number, prompt in enumerate(prompts)
         ]
         check_logprobs(requests, limit)
         return requests

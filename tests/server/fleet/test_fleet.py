@@ -15,6 +15,7 @@ from asking import COMPLETIONS, events
 from running_server import RunningServer, Start, eventually
 
 from turnout.config import EngineConfig
+from turnout.core.engine.packed_prompt import PackedPrompt
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Routable
 from turnout.core.interfaces.trial import SESSION_HEADER
@@ -114,6 +115,7 @@ def test_prompts_go_where_their_prefix_is_cached(start: Start) -> None:
     server.post(COMPLETIONS, prompt=prompt, max_tokens=1)
     eventually(lambda: sorted(cached().values()) == [0, 0, 64])
     (has,) = [name for name, tokens in cached().items() if tokens]
+    assert type(server.fleet.packed(tokens)) is PackedPrompt
     body = {"prompt": prompt, "max_tokens": 1}
     usages = [server.post(COMPLETIONS, **body).json()["usage"] for _ in range(6)]
     assert [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages] == [64] * 6
