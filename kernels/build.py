@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from turnout.core.user_cache import user_cache
 from turnout.kernels.shipped import (
     SOURCES,
     UnfitLibraryError,
@@ -158,10 +159,9 @@ def find_compiler() -> str:
 
 def _cache_folder() -> Path:
     try:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return user_cache() / "kernels"
     except RuntimeError:
         raise BuildError("there is no home folder to keep the kernels in; set XDG_CACHE_HOME") from None
-    return Path(base) / "turnout" / "kernels"
 
 
 def _key(compiler: str, variant: Variant) -> str:

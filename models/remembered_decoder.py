@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from turnout.core.types.model_spec import ModelSpec
+from turnout.core.user_cache import user_cache
 
 __all__ = ["RememberedDecoder", "recall", "remember"]
 
@@ -59,9 +60,8 @@ def remember(config: Mapping[str, Any], found: RememberedDecoder) -> None:
 
 
 def _file(config: Mapping[str, Any]) -> Path:
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     known = json.dumps([config, version("transformers"), version("torch"), _sources()], sort_keys=True)
-    return base / "turnout" / "decoders" / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
+    return user_cache() / "decoders" / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
 
 
 @cache

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
 from turnout.config import EngineConfig
+from turnout.core.version import own_version
 from turnout.kernels import cpu_kernels
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.runner.checkpoint import Checkpoint
@@ -29,7 +29,7 @@ def fingerprint(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSetu
     digest = hashlib.sha256()
     for part in (*_computing(config, setup), *_weights(checkpoint.folder)):
         digest.update(len(part).to_bytes(8) + part)
-    return f"turnout-{version('turnout')}-{digest.hexdigest()[:12]}"
+    return f"turnout-{own_version()}-{digest.hexdigest()[:12]}"
 
 
 def checkpoint_digest(checkpoint: Checkpoint) -> str:

@@ -14,18 +14,16 @@ import json
 import multiprocessing
 import socket
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 import click
 import psutil
+from served import served
 
 HEAD = "Host: localhost\r\nContent-Type: application/json\r\n"
 SECONDS = 20.0
@@ -85,31 +83,8 @@ def main(clients: int, wanted: str) -> None:
     """Measure what hostile clients do to others."""
     for name, content in ATTACKS.items():
         if wanted in name:
-            with _server() as (process, port):
+            with served("--kv-memory", "64MiB") as (process, port):
                 print(f"{name:>28}: {_attacked(process, port, content(), clients)}", flush=True)
-
-
-@contextmanager
-def _server() -> Iterator[tuple[psutil.Process, int]]:
-    command = [
-        sys.executable,
-        "-m",
-        "turnout",
-        "serve",
-        "turnout-tiny",
-        "--port",
-        "0",
-        "--kv-memory",
-        "64MiB",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            line = next(line for line in server.stdout if "Turnout serving" in line)
-            yield psutil.Process(server.pid), int(line.rpartition(":")[2])
-        finally:
-            server.kill()
-            server.wait()
 
 
 def _attacked(process: psutil.Process, port: int, content: bytes, clients: int) -> str:

@@ -19,32 +19,19 @@ import json
 import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from itertools import takewhile
 from multiprocessing.connection import Connection
 
 import click
 import psutil
 from attacks import ATTACKS
+from served import served
 
-SERVE = [
-    "-m",
-    "turnout",
-    "serve",
-    "turnout-tiny",
-    "--port",
-    "0",
-    "--kv-memory",
-    "256MiB",
-    "--log-level",
-    "error",
-]
 STREAM = json.dumps({"prompt": "import os\n", "max_tokens": 400, "stream": True, "ignore_eos": True})
 LEFT = "left"
 
@@ -63,21 +50,10 @@ def main(seconds: float, clients: int, patience: float, wanted: str) -> None:
         f"{'':>41} {'/health p99':>11} {'max':>7} {'gap p99':>7} {'grew by':>7} {'max':>7} {'memory':>7} "
         f"{'load':>5}  answers, the slowest in seconds"
     )
-    with _server() as (process, port):
+    with served("--kv-memory", "256MiB", "--log-level", "error") as (process, port):
         for name in ATTACKS:
             if wanted in name:
                 print(f"{name:>41} {_measured(process, port, name, seconds, clients, patience)}", flush=True)
-
-
-@contextmanager
-def _server() -> Iterator[tuple[psutil.Process, int]]:
-    with subprocess.Popen([sys.executable, *SERVE], stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            line = next(line for line in server.stdout if "Turnout serving" in line)
-            yield psutil.Process(server.pid), int(line.rpartition(":")[2])
-        finally:
-            server.kill()
 
 
 def _measured(

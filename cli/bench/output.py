@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from turnout.cli.options.output_file import OutputFile, writing
+from turnout.core.version import own_version
 
 __all__ = ["output_options", "progress_bar", "run_facts", "write_csv", "write_json"]
 
@@ -35,7 +35,7 @@ def output_options(rows: str) -> Callable[[Function], Function]:
 
 def run_facts() -> dict[str, str]:
     """Returns the date and Turnout's version."""
-    return {"date": datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), "turnout": version("turnout")}
+    return {"date": datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), "turnout": own_version()}
 
 
 def write_json(path: Path | None, figures: Mapping[str, object]) -> None:

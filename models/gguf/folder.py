@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ModelError
+from turnout.core.user_cache import user_cache
 from turnout.models.gguf.configs import config_of, generation_config_of
 from turnout.models.gguf.header import GGUFHeader, read_header
 
@@ -110,10 +111,9 @@ def _keep_latest(cache: Path) -> None:
 
 def _cache_folder() -> Path:
     try:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return user_cache() / "gguf"
     except RuntimeError:
         raise ModelError("there is no home folder to keep a tokenizer in; set XDG_CACHE_HOME") from None
-    return Path(base) / "turnout" / "gguf"
 
 
 def _json(value: dict[str, Any]) -> str:

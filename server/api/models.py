@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from turnout.core.version import own_version
 from turnout.server.api.context import Context, context_of
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import fields, operation
 from turnout.server.protocol.message_events import ModelInfo, ModelPage
 from turnout.server.protocol.responses import ModelCard, ModelList
 
-__all__ = ["index", "list_models", "own_version", "show_model", "show_version"]
-
-
-@cache
-def own_version() -> str:
-    """The installed version, whose file is read once."""
-    return version("turnout")
+__all__ = ["index", "list_models", "show_model", "show_version"]
 
 
 @operation(answer=fields("Index", turnout=str, model=str, api=str, health=str))

@@ -7,8 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
-
-import zmq
+from functools import partial
 
 from turnout.core.clock import monotonic
 from turnout.core.errors import PluginError, TurnoutError, as_plugin_errors, describe_error
@@ -16,9 +15,9 @@ from turnout.core.interfaces.launcher import Death, EngineAddress, EngineOrder, 
 from turnout.core.plugin_faults import plugin_errors, title_of
 from turnout.core.types.messages import Command, Event
 from turnout.server.engine.channel import ServerChannel
-from turnout.server.engine.remote.link import CONNECT_SECONDS, WorkerLink
+from turnout.server.engine.remote.link import CONNECT_SECONDS, WorkerLink, made_pair
 
-__all__ = ["EngineProcess"]
+__all__ = ["EngineProcess", "after_last_message"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class EngineProcess:
 
     def _launch(self, launcher: Launcher, order: EngineOrder) -> LaunchedEngine:
         try:
-            public, secret = (key.decode() for key in zmq.curve_keypair())
+            public, secret = made_pair()
             return launcher.launch(order._replace(public=public, secret=secret))
         except (OSError, TurnoutError):
             raise
@@ -134,15 +133,7 @@ class EngineProcess:
 
     def _on_death(self, death: asyncio.Future[Death]) -> None:
         if not death.cancelled():
-            self._end_after_last_message(death.result(), monotonic() + LAST_MESSAGE_SECONDS)
-
-    def _end_after_last_message(self, death: Death, until: float) -> None:
-        """Streams wait for this: it takes a millisecond where the channel tells that the engine has left."""
-        if self._channel is None or self._channel.left or monotonic() > until:
-            self._end(death)
-        else:
-            loop = asyncio.get_running_loop()
-            loop.call_later(LOOK_SECONDS, self._end_after_last_message, death, until)
+            after_last_message(self._channel, partial(self._end, death.result()))
 
     # -------------------------------------------------------------- the channel
 
@@ -180,3 +171,19 @@ class EngineProcess:
                 for fd in channel.fds:
                     asyncio.get_running_loop().remove_reader(fd)
             channel.close()
+
+
+def after_last_message(channel: ServerChannel | WorkerLink | None, call: Callable[[], None]) -> None:
+    """Have `call` called once all has come that an engine sent which has died.
+
+    Streams wait for this: it takes a millisecond where the channel tells that the engine has left.
+    """
+    loop, until = asyncio.get_running_loop(), monotonic() + LAST_MESSAGE_SECONDS
+
+    def look() -> None:
+        if channel is None or channel.left or monotonic() > until:
+            call()
+        else:
+            loop.call_later(LOOK_SECONDS, look)
+
+    look()

@@ -11,6 +11,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.trial import Trial
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.fleet.arms import ServedArm
+from turnout.server.fleet.replica_memory import gib
 from turnout.text.vocabulary import vocabulary_difference
 
 __all__ = ["ABTest", "check_memory", "check_ready", "check_vocabularies"]
@@ -68,14 +69,10 @@ def check_memory(arms: Sequence[ServedArm]) -> str:
     """
     asked = {arm.name: arm.client.ready.host_memory for arm in arms}
     total, free = sum(asked.values()), free_host_memory()
-    sums = " + ".join(f"{name} {_gib(size)}" for name, size in asked.items())
+    sums = " + ".join(f"{name} {gib(size)}" for name, size in asked.items())
     if total > free:
         raise ConfigError(
-            f"the arms' KV pools ask for {sums} = {_gib(total)} of host memory, but {_gib(free)} is free "
+            f"the arms' KV pools ask for {sums} = {gib(total)} of host memory, but {gib(free)} is free "
             "with the weights loaded; ask for less with --kv-memory, for an arm NAME:kv-memory=SIZE"
         )
-    return f"KV pools in host memory: {sums} = {_gib(total)}, of {_gib(free)} free"
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"
+    return f"KV pools in host memory: {sums} = {gib(total)}, of {gib(free)} free"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.core.errors import ConfigError
 from turnout.core.types.messages import Ready
 
-__all__ = ["check_replicas_memory"]
+__all__ = ["check_replicas_memory", "gib"]
 
 
 def check_replicas_memory(first: Ready, replicas: int, free: int) -> None:
@@ -17,15 +17,16 @@ def check_replicas_memory(first: Ready, replicas: int, free: int) -> None:
     pools = replicas * first.host_memory
     weights = (replicas - 1) * first.facts.weight_bytes if first.cpu_kernels else 0  # else on a GPU
     if replicas > 1 and pools + weights > free:
-        asked = f"{replicas} x {_gib(first.host_memory)} of KV and swap memory"
+        asked = f"{replicas} x {gib(first.host_memory)} of KV and swap memory"
         if weights:
-            asked += f" + {replicas - 1} x {_gib(first.facts.weight_bytes)} of weights"
+            asked += f" + {replicas - 1} x {gib(first.facts.weight_bytes)} of weights"
         raise ConfigError(
-            f"{replicas} replicas ask for {asked} = {_gib(pools + weights)} of host memory, but {_gib(free)} "
-            f"is free with the first one's weights loaded, {_gib(pools + weights - free)} too little; lower "
+            f"{replicas} replicas ask for {asked} = {gib(pools + weights)} of host memory, but {gib(free)} "
+            f"is free with the first one's weights loaded, {gib(pools + weights - free)} too little; lower "
             "--replicas or --kv-memory"
         )
 
 
-def _gib(size: int) -> str:
+def gib(size: int) -> str:
+    """A size to be summed by eye: always in GiB."""
     return f"{size / 2**30:.2f} GiB"

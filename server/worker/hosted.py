@@ -7,8 +7,8 @@ import logging
 
 from turnout.config import EngineConfig
 from turnout.core.interfaces.launcher import EngineOrder
+from turnout.server.engine.remote.link import made_pair
 from turnout.server.worker.door import Door
-from turnout.server.worker.keys import made_pair
 from turnout.server.worker.worker import Worker
 
 __all__ = ["HostedWorker"]

@@ -12,17 +12,12 @@ from zmq.auth.thread import ThreadAuthenticator
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.launcher import ChannelKeys
 from turnout.plugins.launchers.static import read_key_file
+from turnout.server.engine.remote.link import made_pair
 
-__all__ = ["ZAP_DOMAIN", "admitting", "kept_keys", "made_pair"]
+__all__ = ["ZAP_DOMAIN", "admitting", "kept_keys"]
 
 ZAP_DOMAIN = "turnout"
 """What ZeroMQ calls the sockets that the keys are for."""
-
-
-def made_pair() -> tuple[str, str]:
-    """A new public key and its secret one."""
-    public, secret = zmq.curve_keypair()
-    return public.decode(), secret.decode()
 
 
 def kept_keys(path: str) -> tuple[ChannelKeys, bool]:

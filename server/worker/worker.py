@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -21,9 +23,11 @@ from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone
 from turnout.core.interfaces.launcher import Death, EngineOrder
 from turnout.core.types.messages import Event, Failed, Ready, Reset
+from turnout.core.version import own_version
 from turnout.plugins.launchers.local import Local, LocalEngine
 from turnout.server.engine.channel import ServerChannel
-from turnout.server.engine.remote.messages import VERSION, Died, Hello, Kind, Refused, Tick, Welcome
+from turnout.server.engine.process import after_last_message
+from turnout.server.engine.remote.messages import Hello, Kind, Refused, Tick, Welcome
 from turnout.server.engine.restart_limit import RestartLimit
 from turnout.server.worker.door import Door
 
@@ -32,8 +36,6 @@ __all__ = ["Worker"]
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-LAST_MESSAGE_SECONDS = 0.2
-"""How long to wait, once the engine has ended, for a message still on its way."""
 
 State = Literal["loading", "serving", "resetting"]
 
@@ -72,8 +74,9 @@ class Worker:
         finally:
             ticking.cancel()
             loop.remove_reader(self._door.fd)
-            self._tell(Kind.DIED, Died("has been shut down", fault=False))
-            self._stop_engine()
+            self._tell(Kind.DIED, Death("has been shut down", fault=False))
+            self._channel.leave()
+            self._free_engine()
 
     # -------------------------------------------------------------- the engine
 
@@ -93,12 +96,10 @@ class Worker:
 
     def _on_death(self, death: asyncio.Future[Death]) -> None:
         if not death.cancelled():
-            loop = asyncio.get_running_loop()
-            loop.call_later(LAST_MESSAGE_SECONDS, self._died, death.result())
+            after_last_message(self._channel, partial(self._died, death.result()))
 
-    def _stop_engine(self) -> None:
+    def _free_engine(self) -> None:
         asyncio.get_running_loop().remove_reader(self._channel.fds[0])
-        self._channel.leave()
         self._engine.kill()
         self._channel.close()
 
@@ -127,13 +128,9 @@ class Worker:
         if self._over.done():
             return
         self._from_engine()
-        asyncio.get_running_loop().remove_reader(self._channel.fds[0])
-        self._engine.kill()
-        self._channel.close()
+        self._free_engine()
         failed, how = self._failed, death.how
-        self._tell(
-            Kind.DIED, Died(how if failed is None else f"failed: {failed.message}", death.fault, death.begun)
-        )
+        self._tell(Kind.DIED, death if failed is None else replace(death, how=f"failed: {failed.message}"))
         self._server = None
         if failed is not None and (failed.final or self._ready is None):
             kind = ConfigError if failed.bad_config else EngineGone
@@ -173,8 +170,10 @@ class Worker:
                 self._let_go("has left")
 
     def _hello(self, server: bytes, hello: Hello) -> None:
-        if hello.version != VERSION:
-            reason = f"is of Turnout {VERSION}, and this server of {hello.version}; install the same version"
+        if hello.version != own_version():
+            reason = (
+                f"is of Turnout {own_version()}, and this server of {hello.version}; install the same version"
+            )
             self._door.send(server, Kind.REFUSED, msgspec.json.encode(Refused(reason)))
             return
         self._waiting.append(server)
@@ -188,7 +187,9 @@ class Worker:
         """Has the first of the servers that wait get the engine, if no server has it."""
         while self._server is None and self._waiting:
             server = self._waiting.pop(0)
-            if self._door.send(server, Kind.WELCOME, msgspec.json.encode(Welcome(VERSION, monotonic()))):
+            if self._door.send(
+                server, Kind.WELCOME, msgspec.json.encode(Welcome(own_version(), monotonic()))
+            ):
                 logger.info("a server has the engine")
                 self._server = server
                 if self._state == "serving" and self._ready is not None:
@@ -212,7 +213,7 @@ class Worker:
             self._tell(Kind.TICK, Tick(monotonic()))
             await asyncio.sleep(TICK_SECONDS)
 
-    def _tell(self, kind: Kind, content: Tick | Died) -> bool:
+    def _tell(self, kind: Kind, content: Tick | Death) -> bool:
         return self._send(kind, msgspec.json.encode(content))
 
     def _send(self, kind: Kind, content: bytes) -> bool:

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.errors import RequestError
+from turnout.core.version import own_version
 from turnout.server.api.context import Context, context_of
-from turnout.server.api.models import own_version
 from turnout.server.api.ollama.answer import LATEST
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.bodies.body import read_body

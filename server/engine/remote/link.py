@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 import zmq
@@ -22,9 +23,10 @@ from turnout.core.interfaces.launcher import Death, EngineAddress
 from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Delta, Event, Submit
 from turnout.core.types.request import RequestSpec, Timing
-from turnout.server.engine.remote.messages import VERSION, Died, Hello, Kind, Refused, Tick, Welcome
+from turnout.core.version import own_version
+from turnout.server.engine.remote.messages import Hello, Kind, Refused, Tick, Welcome
 
-__all__ = ["CONNECT_SECONDS", "WorkerLink", "secured"]
+__all__ = ["CONNECT_SECONDS", "WorkerLink", "made_pair", "secured"]
 
 CONNECT_SECONDS = 30.0
 """How long a worker may take to answer: it may be starting, or another server may be leaving it."""
@@ -74,7 +76,7 @@ class WorkerLink:
         except zmq.ZMQError as error:
             self.close()
             raise OSError(error.errno, f"{address.url}: {error}") from error
-        self._tell(Kind.HELLO, msgspec.json.encode(Hello(VERSION)))
+        self._tell(Kind.HELLO, msgspec.json.encode(Hello(own_version())))
 
     def send(self, command: Command) -> None:
         """Send a command; does nothing if the worker has left."""
@@ -129,8 +131,8 @@ class WorkerLink:
             self._welcomed = True
             self._note_clock(welcome.clock)
         elif kind == Kind.DIED:
-            died = msgspec.json.decode(content, type=Died)
-            self.death = Death(f"of {self._url} {died.how}", died.fault, died.begun)
+            death = msgspec.json.decode(content, type=Death)
+            self.death = replace(death, how=f"of {self._url} {death.how}")
         elif kind in (Kind.REFUSED, Kind.WAIT):
             self._problem = f"the worker {msgspec.json.decode(content, type=Refused).reason}"
             if kind == Kind.REFUSED:
@@ -203,3 +205,9 @@ def secured(socket: zmq.Socket[bytes], url: str) -> zmq.Socket[bytes]:
     socket.reconnect_ivl = RETRY_MS
     socket.ipv6 = "[" in url
     return socket
+
+
+def made_pair() -> tuple[str, str]:
+    """A new public key and its secret one."""
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()

@@ -7,13 +7,10 @@ Turnout understand each other well enough to refuse.
 from __future__ import annotations
 
 from enum import Enum
-from importlib.metadata import version
 
 import msgspec
 
-__all__ = ["VERSION", "Died", "Hello", "Kind", "Refused", "Tick", "Welcome"]
-
-VERSION = version("turnout")
+__all__ = ["Hello", "Kind", "Refused", "Tick", "Welcome"]
 
 
 class Kind(bytes, Enum):
@@ -36,7 +33,7 @@ class Kind(bytes, Enum):
     TICK = b"tick"
     """What time it is at the worker."""
     DIED = b"died"
-    """The engine has ended."""
+    """The engine has ended: its `Death`."""
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -63,11 +60,3 @@ class Tick(msgspec.Struct, frozen=True):
     """The time; also tells the worker whether the server is there."""
 
     clock: float
-
-
-class Died(msgspec.Struct, frozen=True):
-    """As `Death`."""
-
-    how: str
-    fault: bool
-    begun: tuple[str, ...] | None = None

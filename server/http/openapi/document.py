@@ -6,11 +6,11 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from starlette.routing import BaseRoute, Route
 
+from turnout.core.version import own_version
 from turnout.server.http.access.auth import ADMIN, HEALTH, OPEN
 from turnout.server.http.errors import AnthropicError, ErrorBody, OllamaError, error_kind
 from turnout.server.http.openapi.operation import EVENTS, JSON, Operation, Parameter, operation_of
@@ -84,7 +84,7 @@ def document(served: tuple[Endpoint, ...]) -> Schema:
             paths.setdefault(path, {})[method.lower()] = found
     return {
         "openapi": "3.1.0",
-        "info": {"title": TITLE, "version": version("turnout"), "description": WHAT},
+        "info": {"title": TITLE, "version": own_version(), "description": WHAT},
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.components.items())),

@@ -20,16 +20,17 @@ from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineGone
 from turnout.core.interfaces.launcher import ChannelKeys, EngineAddress
 from turnout.core.registry.registry import Registry
+from turnout.core.version import own_version
 from turnout.plugins.launchers.static import Static
 from turnout.server.engine import process
 from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.remote import link
-from turnout.server.engine.remote.link import WorkerLink
-from turnout.server.engine.remote.messages import VERSION, Kind, Refused, Welcome
+from turnout.server.engine.remote.link import WorkerLink, made_pair
+from turnout.server.engine.remote.messages import Kind, Refused, Welcome
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.places import Places
 from turnout.server.worker.door import Door
-from turnout.server.worker.keys import kept_keys, made_pair
+from turnout.server.worker.keys import kept_keys
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_a_refusal_is_passed_on(
         while not stop.wait(0.01):
             for server, what, content in door.messages():
                 if what == Kind.HELLO:
-                    assert json.loads(content) == {"version": VERSION}
+                    assert json.loads(content) == {"version": own_version()}
                     door.send(server, kind, msgspec.json.encode(answer))
 
     thread = threading.Thread(target=answering)
@@ -127,7 +128,7 @@ def test_times_are_those_of_the_workers_clock(keys: Path, door: Door) -> None:
     try:
         (hello,) = _awaited(door)
         for delay in (0.3, 0.1, 0.2):
-            door.send(hello[0], Kind.WELCOME, msgspec.json.encode(Welcome(VERSION, 50_000 - delay)))
+            door.send(hello[0], Kind.WELCOME, msgspec.json.encode(Welcome(own_version(), 50_000 - delay)))
         eventually(lambda: list(here.receive()) or here._ahead > -1e9)
         eventually(lambda: list(here.receive()) or here._ahead == pytest.approx(48_999.9))
     finally:
