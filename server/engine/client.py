@@ -50,6 +50,9 @@ GRACE_SECONDS = 2.0
 """Time for the engine to leave when told to; longer than most steps."""
 RETRY_SECONDS = 2.0
 """Time until another attempt, where the system had no room for a process."""
+SETTLE_SECONDS, LOOK_SECONDS = 2.0, 0.02
+"""How long the start of another engine waits for requests that go on elsewhere, on the cores that it needs,
+and how often to look."""
 ADMIN_TIMEOUT_SECONDS = 30.0
 """How long an admin command may wait for the step to end."""
 
@@ -99,6 +102,8 @@ class ProcessClient:
         """The end of the wait for it."""
         self._overdue = False
         """An engine is being replaced, for longer than requests wait."""
+        self._moved: list[RequestStream] = []
+        """What other engines have taken over from the one that died last."""
         self._journal = AdminJournal() if journal is None else journal
         self.streams = RequestStreams()
         """The requests that clients wait for."""
@@ -370,9 +375,9 @@ class ProcessClient:
 
     def _move_streams(self) -> None:
         """Has other engines take over what need not wait for the next one here."""
-        for stream in self.streams.movable():
-            if self.elsewhere(stream):
-                self.streams.remove(stream.spec.id)
+        self._moved = [stream for stream in self.streams.movable() if self.elsewhere(stream)]
+        for stream in self._moved:
+            self.streams.remove(stream.spec.id)
 
     def _start_another(self, reason: str) -> None:
         pause = self._restart_limit.pause
@@ -382,7 +387,17 @@ class ProcessClient:
         loop = asyncio.get_running_loop()
         if self._patience is None:
             self._patience = loop.call_later(limits.RESTART_WAIT.most, self._give_up_waiting)
-        self._launch = loop.call_later(pause, self._start_process)
+        self._launch = loop.call_later(pause, self._start_when_settled, monotonic() + SETTLE_SECONDS)
+
+    def _start_when_settled(self, until: float) -> None:
+        """Starts another engine once its requests have a token elsewhere: loading it would slow them down."""
+        settled = all(stream.over or stream.proven for stream in self._moved)
+        if self._launcher.shares_machine and not settled and monotonic() < until:
+            loop = asyncio.get_running_loop()
+            self._launch = loop.call_later(LOOK_SECONDS, self._start_when_settled, until)
+        else:
+            self._moved = []
+            self._start_process()
 
     def _start_process(self) -> None:
         if self.failure is not None or self._gone.is_set() or not self._restart_limit.open:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Routable
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.plugins.routers.score import Score
+from turnout.server.engine import client as engine_client
 from turnout.server.engine import process as engine_process
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
@@ -205,6 +207,29 @@ def test_streams_go_on_as_soon_as_the_channel_tells_of_the_end(
         eventually(lambda: delivered(three) > 20)
         kill(three, "1")
         assert [said(answer) for answer in answers] == [expected(number) for number in range(6)]
+
+
+def test_another_engine_starts_once_the_streams_of_the_dead_one_have_a_token_elsewhere(
+    three: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the cores that the others needed to compute the streams again."""
+    monkeypatch.setattr(engine_client, "SETTLE_SECONDS", 600.0)
+    alive, dying, other = (replica.client for replica in three.fleet.replicas)
+    with ThreadPoolExecutor(6) as pool:
+        answers: Answers = [pool.submit(ask, three, number, max_tokens=200) for number in range(6)]
+        eventually(lambda: delivered(three) > 20 and held(three) == {"0": 2, "1": 2, "2": 2})
+        before = dying.pid
+        os.kill(alive.pid, signal.SIGSTOP)
+        os.kill(other.pid, signal.SIGSTOP)
+        kill(three, "1")
+        eventually(lambda: dying.restarting and held(three) == {"0": 3, "1": 0, "2": 3})
+        time.sleep(0.3)
+        assert dying.pid == before
+        os.kill(alive.pid, signal.SIGCONT)
+        os.kill(other.pid, signal.SIGCONT)
+        eventually(lambda: dying.pid != before)
+        assert [said(answer) for answer in answers] == [expected(number, 200) for number in range(6)]
+    eventually(lambda: serving(three, "0", "1", "2"), 15)
 
 
 def test_requests_wait_for_an_engine_only_where_none_serves(start: Start) -> None:
