@@ -31,6 +31,10 @@ HANDSHAKE_SECONDS = 10.0
 """Time that a client has to begin TLS."""
 POLL_SECONDS = 0.05
 """Seconds until it is tried again."""
+AT_ONCE = 32
+"""Connections that are accepted in a turn of the event loop, in 3 ms: a hundred may come at once, and the
+last of them may ask for ``/health``. At most a 16th of all that may be open, since for a few turns such a
+connection counts twice: as one that arrives, and as one that is open."""
 
 
 def usable_descriptors() -> int:
@@ -65,6 +69,7 @@ async def take_connections(
     listener.setblocking(False)
     arriving = Arriving()
     warned = False
+    at_once = max(1, min(AT_ONCE, most // 16))
     while True:
         while len(connections) + len(arriving) >= most:
             if not warned:
@@ -77,13 +82,22 @@ async def take_connections(
             # A connection that was given up is gone after the next turn of the loop.
             gave_up = waiting.give_up_oldest() or arriving.give_up_oldest()
             await asyncio.sleep(0 if gave_up else POLL_SECONDS)
+        room = min(at_once, most - len(connections) - len(arriving))
         try:
             connection, _ = await loop.sock_accept(listener)
+            while True:
+                _send_at_once(connection)
+                arriving.add(asyncio.create_task(_arrive(protocol, connection, tls)))
+                if room <= 1:
+                    break
+                room -= 1
+                connection, _ = listener.accept()
+                connection.setblocking(False)
+        except BlockingIOError:  # no other has come
+            pass
         except OSError:  # the client has left already, or other processes have the system's last descriptor
             await asyncio.sleep(POLL_SECONDS)
             continue
-        _send_at_once(connection)
-        arriving.add(asyncio.create_task(_arrive(protocol, connection, tls)))
         # `sock_accept` does not wait while connections keep coming: all else would.
         await asyncio.sleep(0)
 

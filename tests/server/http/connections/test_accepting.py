@@ -74,6 +74,58 @@ def test_what_is_written_is_sent_at_once() -> None:
     assert asyncio.run(accepted())
 
 
+def test_connections_that_come_at_once_are_accepted_in_a_few_turns_of_the_loop() -> None:
+    """With one a turn, the last of a hundred, which may ask for `/health`, waited for a hundred turns."""
+
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport)
+
+    async def turns() -> int:
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+            clients = [socket.create_connection(listener.getsockname()) for _ in range(100)]
+            taking = asyncio.create_task(
+                take_connections(listener, Accepted, made, 960, WaitingConnections())
+            )
+            count = 0
+            while len(made) < 100:
+                await asyncio.sleep(0)
+                count += 1
+            taking.cancel()
+            _close(made, clients)
+        return count
+
+    made: list[asyncio.BaseTransport] = []
+    assert asyncio.run(turns()) < 30
+
+
+def test_no_more_connections_are_accepted_than_there_may_be() -> None:
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport)
+
+    async def accepted() -> int:
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+            clients = [socket.create_connection(listener.getsockname()) for _ in range(50)]
+            taking = asyncio.create_task(take_connections(listener, Accepted, made, 8, WaitingConnections()))
+            while len(made) < 8:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            taking.cancel()
+            _close(made, clients)
+        return len(made)
+
+    made: list[asyncio.BaseTransport] = []
+    assert asyncio.run(accepted()) == 8
+
+
+def _close(made: list[asyncio.BaseTransport], clients: list[socket.socket]) -> None:
+    for transport in made:
+        transport.close()
+    for client in clients:
+        client.close()
+
+
 def test_the_limit_is_raised_as_far_as_it_may_be(limits: tuple[int, int]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
     most = usable_descriptors()
