@@ -42,11 +42,11 @@ from turnout.server.api.responses import stored
 from turnout.server.api.responses.create import responses
 from turnout.server.fleet.arm_header import ARM_HEADER, ArmHeaderMiddleware
 from turnout.server.fleet.arms import Arms
-from turnout.server.http.access.auth import AuthMiddleware
+from turnout.server.http.access.auth import HEALTH, AuthMiddleware
 from turnout.server.http.access.keys import Keys
-from turnout.server.http.beginnings import BeginningsMiddleware
 from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.bodies.turns import Turns
+from turnout.server.http.connections.beginnings import BeginningsMiddleware
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.openapi import page
@@ -135,7 +135,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
             *_cors(config),
             Middleware(TrailingSlashMiddleware),
             Middleware(RequestIdMiddleware),
-            Middleware(BeginningsMiddleware),
+            Middleware(BeginningsMiddleware, HEALTH),
             Middleware(AuthMiddleware, config, keys),
             Middleware(RequestMemoryMiddleware, memory),
             Middleware(ArmHeaderMiddleware),

@@ -19,7 +19,13 @@ from turnout.core.scheduling.policy_guard import PolicyGuard, arrival_order
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
 from turnout.core.scheduling.step_view import StepView
-from turnout.core.scheduling.token_budget import chunk_of, spans_within, without_draft
+from turnout.core.scheduling.token_budget import (
+    chunk_of,
+    scored_cost,
+    spans_within,
+    token_cost,
+    without_draft,
+)
 from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import Request, RequestView, Sequence, request_of
 from turnout.core.types.views import KVView, View
@@ -202,7 +208,7 @@ class Scheduler:
         step.runners_left -= 1
         if limit > 0 and self._schedule_next_token(request, step):
             return
-        spans = self._reserve(request, spans_within(request, min(limit, step.budget), self.kv), step)
+        spans = self._reserve(request, self._spans(request, limit, step), step)
         if spans:
             self._schedule(request, spans, step)
 
@@ -232,7 +238,7 @@ class Scheduler:
         if self.hear_begun is not None and not request.begun:
             request.begun = True
             self.hear_begun(request)
-        spans = self._reserve(request, spans_within(request, min(limit, step.budget), self.kv), step)
+        spans = self._reserve(request, self._spans(request, limit, step), step)
         if not spans:
             return False
         self._schedule(request, spans, step)
@@ -245,11 +251,24 @@ class Scheduler:
                 request.cached_tokens = spans[0].start
         return True
 
+    def _spans(self, request: Request, limit: int, step: _Step) -> list[Span]:
+        budget = min(limit, step.budget)
+        if request.prompt_scores_due and budget > 0:
+            budget = max(1, budget // self._cost(request, step))
+        return spans_within(request, budget, self.kv)
+
+    def _cost(self, request: Request, step: _Step) -> int:
+        """Returns what a token of a request whose prompt is to be scored takes of the budget."""
+        if step.scored_cost is None:
+            step.scored_cost = scored_cost(self.queues.running)
+        return token_cost(request, step.scored_cost)
+
     def _schedule(self, request: Request, spans: list[Span], step: _Step) -> None:
+        cost = self._cost(request, step) if request.prompt_scores_due else 1
         for sequence, start, upto in spans:
             sequence.computed, sequence.held = start, True
             self.caught_up.add(sequence)
-            step.budget -= upto - start
+            step.budget -= cost * (upto - start)
         step.chunks[request] = [chunk_of(span) for span in spans]
 
     def _free_slots(self) -> int:
@@ -333,6 +352,8 @@ class _Step:
     """No request is admitted any more in this step."""
     declined: bool = False
     """The policy preempted none for a waiting request, and is not asked again in this step."""
+    scored_cost: int | None = None
+    """What a scored token takes of `budget`; None: not known yet."""
     chunks: dict[Request, list[Chunk]] = field(default_factory=dict)
     preempted: set[Request] = field(default_factory=set)
     dropped: list[Drop] = field(default_factory=list)
@@ -342,7 +363,8 @@ class _Step:
         return bool(self.chunks or self.preempted or self.dropped)
 
     def preempt(self, victim: Request) -> None:
-        self.budget += sum(len(chunk.tokens) for chunk in self.chunks.pop(victim, ()))
+        tokens = sum(len(chunk.tokens) for chunk in self.chunks.pop(victim, ()))
+        self.budget += tokens * token_cost(victim, self.scored_cost or 1)
         self.slots += victim.width
         self.preempted.add(victim)
 

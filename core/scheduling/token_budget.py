@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.plan import Chunk
 from turnout.core.types.request import Request, Sequence
 
-__all__ = ["chunk_of", "spans_within", "without_draft"]
+__all__ = ["chunk_of", "scored_cost", "spans_within", "token_cost", "without_draft"]
+
+SCORED_COST = 2
+"""What a token of a prompt that is scored takes of the budget. Its logits, their softmax and the most likely
+tokens of the whole vocabulary come to the forward, so a step of such tokens alone is much longer."""
+
+
+def scored_cost(running: Iterable[Request]) -> int:
+    """Returns what a scored token takes of the budget of a step: more only where others would wait for it."""
+    return SCORED_COST if any(not request.prompt_scores_due for request in running) else 1
+
+
+def token_cost(request: Request, scored: int) -> int:
+    """Returns what a token of a request takes of the budget, where one that is scored takes `scored`."""
+    return scored if request.prompt_scores_due and len(request.live) == 1 else 1
 
 
 def spans_within(request: Request, budget: int, kv: KVCache) -> list[Span]:

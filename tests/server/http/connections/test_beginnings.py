@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from turnout.server.http.beginnings import BeginningsMiddleware
+from turnout.server.http.access.auth import HEALTH
+from turnout.server.http.connections.beginnings import BeginningsMiddleware
 
 AT_ONCE = 4
 
@@ -17,7 +18,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
-        self.paced = BeginningsMiddleware(self, AT_ONCE)
+        self.paced = BeginningsMiddleware(self, HEALTH, AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.begun.append(scope["path"])
