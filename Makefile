@@ -13,7 +13,9 @@ WORKERS ?= 3
 serve: $(VENV)/.installed
 	exec $(BIN)/turnout serve --port $(PORT) $(ARGS)
 
+# Tests start hundreds of processes, and Python may have been told to write no bytecode.
 test: $(VENV)/.installed-dev
+	$(BIN)/python -m compileall -qq -j 0 -x '/[.]' . || true
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # mypy and import-linter must see the folder under the package's name, whatever the clone is called.

@@ -82,7 +82,14 @@ def check(found: dict[str, list[Delta]], expected: Sequence[Beams], search: Sear
             assert choice.stop_token == (choice.tokens[-1] if stopped else None)
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize(
+    "search",
+    [
+        pytest.param(search, marks=[pytest.mark.slow] if number % 2 else [])
+        for number, search in enumerate(SEARCHES)
+    ],
+    ids=str,
+)
 def test_eight_together(theirs: Reference, make_engine: MakeEngine, search: Search) -> None:
     expected = theirs.beams(search, 8)
     check(serve(make_engine(), specs(expected, search)), expected, search)

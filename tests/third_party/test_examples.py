@@ -10,6 +10,7 @@ import pytest
 from installed_packages import ROOT, lay_out, run, turnout
 
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/pyproject.toml"))
+LONG = ("turnout-streaming-kv",)
 PUBLIC = re.compile(r"turnout(\.(core|testing)\b.*|\.plugins\.evictions\.lru)?|turnout_\w+.*")
 
 
@@ -25,7 +26,11 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 2
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(example, marks=[pytest.mark.slow] if example.name in LONG else []) for example in EXAMPLES],
+    ids=lambda example: example.name,
+)
 def test_its_own_tests_pass(example: Path, site: Path, tmp_path: Path) -> None:
     quick = ["-o", "addopts=", "-p", "turnout.testing.pytest_plugin", "--turnout-trials", "12"]
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *quick, str(example / "tests")]

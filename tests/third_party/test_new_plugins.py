@@ -99,9 +99,9 @@ def test_each_is_listed_with_its_package(site: Path) -> None:
     "target",
     [
         ["my-scheduler:aging=3", "--claim", "bound=60"],
-        ["kv_eviction/my-kv-eviction", "--claim", "ends_first=false"],
+        pytest.param(["kv_eviction/my-kv-eviction", "--claim", "ends_first=false"], marks=pytest.mark.slow),
         ["router/my-router", "--claim", "spreads=false"],
-        ["observer/my-observer:seconds=2"],
+        pytest.param(["observer/my-observer:seconds=2"], marks=pytest.mark.slow),
     ],
     ids=lambda target: target[0],
 )

@@ -137,7 +137,7 @@ def _quiet() -> Iterable[None]:
 @pytest.mark.parametrize("policy", HOSTILE, ids=lambda policy: policy.__name__)
 def test_every_request_is_served_and_right(policy: Callable[[int], SchedulingPolicy]) -> None:
     """Memory that the most demanding request fills, requests of several sequences, small chunks."""
-    for seed in range(150):
+    for seed in range(75):
         rng = random.Random(seed)
         arrivals = list(random_workload(rng))
         kv, preemption = random_cache(rng, arrivals), random_preemption(rng)
@@ -223,11 +223,11 @@ def test_another_policy_is_asked_at_once() -> None:
 def test_policies_that_preempt_with_reason_are_never_overruled(policy: type[SchedulingPolicy]) -> None:
     """Strict: a fault would raise."""
     preemptions = 0
-    for seed in range(300):
+    for seed in range(150):
         rng = random.Random(seed)
         arrivals = list(random_workload(rng))
         kv, budget, slots = random_cache(rng, arrivals), rng.randrange(1, 24), rng.randrange(4, 8)
         engine = toy_engine(policy(), kv, budget=max(budget, slots), slots=slots, preemption=Recompute())
         drive(engine, arrivals)
         preemptions += engine.stats().preemptions
-    assert preemptions > 50
+    assert preemptions > 25

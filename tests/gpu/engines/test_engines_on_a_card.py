@@ -34,7 +34,11 @@ def test_a_gpu_that_is_not_there_is_refused(card: Tensors) -> None:
         choose_device("cuda:99")
 
 
-@pytest.mark.parametrize("overlapping", [False, True], ids=["step after step", "overlapping"])
+@pytest.mark.parametrize(
+    "overlapping",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["step after step", "overlapping"],
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -73,7 +77,9 @@ def test_a_device_has_the_next_step_while_the_host_waits_for_the_last(
     assert busy == [overlapping] * (len(busy) - 1) + [False]
 
 
-@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "cut" else []) for name in PARAMS]
+)
 def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tensors) -> None:
     chosen = {name: PARAMS[name]}
     expected = serve(built(random_model, "cpu"), chosen)
@@ -90,7 +96,7 @@ def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tenso
     ("chosen", "drafting"),
     [
         (("greedy",), 1),
-        (("sampled",), 1),
+        pytest.param(("sampled",), 1, marks=pytest.mark.slow),
         pytest.param(("scored",), 1, marks=pytest.mark.slow),
         pytest.param(("greedy", "sampled"), 1, marks=pytest.mark.slow),
         pytest.param(("sampled", "adjusted"), 3, marks=pytest.mark.slow),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,9 +19,9 @@ BLOCK = 16
 
 
 @pytest.fixture
-def server(start: Start) -> Iterator[RunningServer]:
+def fresh(start: Start) -> RunningServer:
     """One of its own: what others cached would be found."""
-    yield start()
+    return start()
 
 
 def shown(server: RunningServer, **query: str) -> dict[str, Any]:
@@ -54,8 +53,8 @@ def refusal(response: httpx.Response, status: int) -> dict[str, Any]:
 # ------------------------------------------------------------------ how the pool stands
 
 
-def test_an_idle_pool_is_free(server: RunningServer) -> None:
-    idle = shown(server)
+def test_an_idle_pool_is_free(fresh: RunningServer) -> None:
+    idle = shown(fresh)
     assert idle["backend"] == "paged"
     assert (idle["capacity"], idle["free"], idle["held"]) == (POOL, POOL, 0)
     assert (idle["waste"], idle["hit_rate"], idle["unit"]) == (0, 0, BLOCK)
@@ -63,34 +62,34 @@ def test_an_idle_pool_is_free(server: RunningServer) -> None:
     assert idle["bytes"]["capacity"] == POOL * BYTES_PER_TOKEN
 
 
-def test_what_runs_is_held_and_what_ended_is_cached(server: RunningServer) -> None:
+def test_what_runs_is_held_and_what_ended_is_cached(fresh: RunningServer) -> None:
     prompt = list(range(1, 41))
     with ThreadPoolExecutor(1) as pool:
-        stream = pool.submit(server.post, COMPLETIONS, prompt=prompt, max_tokens=20, user="slow")
-        eventually(lambda: shown(server)["computed"] >= len(prompt))
-        running = shown(server)
+        stream = pool.submit(fresh.post, COMPLETIONS, prompt=prompt, max_tokens=20, user="slow")
+        eventually(lambda: shown(fresh)["computed"] >= len(prompt))
+        running = shown(fresh)
         assert not stream.done()
     assert running["held"] == running["capacity"] - running["free"] >= 3 * BLOCK
     assert running["held"] % BLOCK == 0
     assert running["waste"] == pytest.approx(1 - running["computed"] / running["held"], abs=1e-4)
-    eventually(lambda: shown(server)["held"] == 0)
-    ended = shown(server)
+    eventually(lambda: shown(fresh)["held"] == 0)
+    ended = shown(fresh)
     assert ended["cached"] == 3 * BLOCK, "59 tokens have their KV: the 60th was never fed back"
     assert (ended["lookups"], ended["hits"]) == (40, 0)
-    assert cached_tokens(server, prompt) == 2 * BLOCK
-    again = shown(server)
+    assert cached_tokens(fresh, prompt) == 2 * BLOCK
+    again = shown(fresh)
     assert (again["lookups"], again["hits"], again["hit_rate"]) == (80, 32, 0.4)
 
 
-def test_the_map_is_left_out_unless_asked_for(server: RunningServer) -> None:
-    assert "states" not in shown(server)
-    assert "states" not in shown(server, map="false")
-    assert shown(server, map="true")["states"] == [["free", POOL // BLOCK]]
-    cached_tokens(server, list(range(1, 41)))
-    states = shown(server, map="true")["states"]
+def test_the_map_is_left_out_unless_asked_for(fresh: RunningServer) -> None:
+    assert "states" not in shown(fresh)
+    assert "states" not in shown(fresh, map="false")
+    assert shown(fresh, map="true")["states"] == [["free", POOL // BLOCK]]
+    cached_tokens(fresh, list(range(1, 41)))
+    states = shown(fresh, map="true")["states"]
     assert sum(count for _, count in states) == POOL // BLOCK
     assert sum(count for state, count in states if state == "cached") == 2
-    assert refusal(server.http.get(KV, params={"map": "maybe"}), 400)["param"] == "map"
+    assert refusal(fresh.http.get(KV, params={"map": "maybe"}), 400)["param"] == "map"
 
 
 def test_a_pool_without_blocks_stands_somehow_too(start: Start) -> None:
@@ -103,68 +102,68 @@ def test_a_pool_without_blocks_stands_somehow_too(start: Start) -> None:
 # ------------------------------------------------------------------ pinning
 
 
-def test_a_prefix_is_pinned_computed_and_found(server: RunningServer) -> None:
+def test_a_prefix_is_pinned_computed_and_found(fresh: RunningServer) -> None:
     prefix = list(range(1, 41))
-    assert pin(server, prompt=prefix) == {"name": "system", "tokens": 32, "cached": 32}
-    assert server.http.get(PREFIXES).json() == {"prefixes": [{"name": "system", "tokens": 32, "cached": 32}]}
-    assert shown(server)["pinned"] == 32
-    assert cached_tokens(server, [*prefix, 50, 51]) == 32
+    assert pin(fresh, prompt=prefix) == {"name": "system", "tokens": 32, "cached": 32}
+    assert fresh.http.get(PREFIXES).json() == {"prefixes": [{"name": "system", "tokens": 32, "cached": 32}]}
+    assert shown(fresh)["pinned"] == 32
+    assert cached_tokens(fresh, [*prefix, 50, 51]) == 32
 
 
-def test_a_prefix_may_wait_for_the_first_who_needs_it(server: RunningServer) -> None:
+def test_a_prefix_may_wait_for_the_first_who_needs_it(fresh: RunningServer) -> None:
     prefix = list(range(1, 41))
-    assert pin(server, prompt=prefix, compute=False) == {"name": "system", "tokens": 32, "cached": 0}
-    assert cached_tokens(server, [*prefix, 50]) == 0
-    assert server.http.get(PREFIXES).json()["prefixes"][0]["cached"] == 32
+    assert pin(fresh, prompt=prefix, compute=False) == {"name": "system", "tokens": 32, "cached": 0}
+    assert cached_tokens(fresh, [*prefix, 50]) == 0
+    assert fresh.http.get(PREFIXES).json()["prefixes"][0]["cached"] == 32
 
 
-def test_text_and_conversations_are_tokenized_as_requests_are(server: RunningServer) -> None:
+def test_text_and_conversations_are_tokenized_as_requests_are(fresh: RunningServer) -> None:
     text = "You are a parrot. You say nothing but what has been said to you before. " * 2
-    pinned = pin(server, prompt=text)
+    pinned = pin(fresh, prompt=text)
     assert pinned["cached"] == pinned["tokens"] > 0
-    response = server.post(COMPLETIONS, prompt=text + "Hello", max_tokens=1)
+    response = fresh.post(COMPLETIONS, prompt=text + "Hello", max_tokens=1)
     assert response.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == pinned["tokens"]
 
     talk = text.replace("parrot", "magpie")
-    pinned = pin(server, "chat", messages=[{"role": "system", "content": talk}])
+    pinned = pin(fresh, "chat", messages=[{"role": "system", "content": talk}])
     messages = [{"role": "system", "content": talk}, {"role": "user", "content": "Hello"}]
-    response = server.post(CHAT, messages=messages, max_tokens=1)
+    response = fresh.post(CHAT, messages=messages, max_tokens=1)
     assert response.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == pinned["tokens"]
 
 
-def test_prefixes_are_listed_by_name_replaced_and_removed(server: RunningServer) -> None:
-    pin(server, "b", prompt=list(range(1, 33)))
-    pin(server, "a", prompt=list(range(2, 50)))
-    names = [prefix["name"] for prefix in server.http.get(PREFIXES).json()["prefixes"]]
+def test_prefixes_are_listed_by_name_replaced_and_removed(fresh: RunningServer) -> None:
+    pin(fresh, "b", prompt=list(range(1, 33)))
+    pin(fresh, "a", prompt=list(range(2, 50)))
+    names = [prefix["name"] for prefix in fresh.http.get(PREFIXES).json()["prefixes"]]
     assert names == ["a", "b"]
-    assert pin(server, "b", prompt=list(range(3, 60)))["tokens"] == 48
-    assert shown(server)["pinned"] == 96
-    assert server.http.delete(f"{PREFIXES}/b").json() == {"name": "b", "deleted": True}
-    assert [prefix["name"] for prefix in server.http.get(PREFIXES).json()["prefixes"]] == ["a"]
-    assert shown(server)["pinned"] == 48
+    assert pin(fresh, "b", prompt=list(range(3, 60)))["tokens"] == 48
+    assert shown(fresh)["pinned"] == 96
+    assert fresh.http.delete(f"{PREFIXES}/b").json() == {"name": "b", "deleted": True}
+    assert [prefix["name"] for prefix in fresh.http.get(PREFIXES).json()["prefixes"]] == ["a"]
+    assert shown(fresh)["pinned"] == 48
 
 
-def test_pins_stay_when_the_engine_dies(server: RunningServer) -> None:
-    pin(server, "kept", prompt=list(range(1, 41)))
-    pin(server, "gone", prompt=list(range(2, 42)))
-    server.http.delete(f"{PREFIXES}/gone")
-    os.kill(server.client.pid, signal.SIGKILL)
-    eventually(lambda: server.client.restarting)
-    eventually(lambda: not server.client.restarting, 15)
-    assert server.http.get(PREFIXES).json()["prefixes"] == [{"name": "kept", "tokens": 32, "cached": 0}]
-    assert cached_tokens(server, list(range(1, 43))) == 0
-    assert server.http.get(PREFIXES).json()["prefixes"][0]["cached"] == 32
+def test_pins_stay_when_the_engine_dies(fresh: RunningServer) -> None:
+    pin(fresh, "kept", prompt=list(range(1, 41)))
+    pin(fresh, "gone", prompt=list(range(2, 42)))
+    fresh.http.delete(f"{PREFIXES}/gone")
+    os.kill(fresh.client.pid, signal.SIGKILL)
+    eventually(lambda: fresh.client.restarting)
+    eventually(lambda: not fresh.client.restarting, 15)
+    assert fresh.http.get(PREFIXES).json()["prefixes"] == [{"name": "kept", "tokens": 32, "cached": 0}]
+    assert cached_tokens(fresh, list(range(1, 43))) == 0
+    assert fresh.http.get(PREFIXES).json()["prefixes"][0]["cached"] == 32
 
 
-def test_only_the_same_salt_shares(server: RunningServer) -> None:
+def test_only_the_same_salt_shares(fresh: RunningServer) -> None:
     prompt = list(range(1, 41))
-    assert cached_tokens(server, prompt, cache_salt="red") == 0
-    assert cached_tokens(server, prompt, cache_salt="blue") == 0
-    assert cached_tokens(server, prompt) == 0
-    assert cached_tokens(server, prompt, cache_salt="red") == 32
-    pin(server, prompt=list(range(100, 140)), cache_salt="red")
-    assert cached_tokens(server, list(range(100, 142))) == 0
-    assert cached_tokens(server, list(range(100, 142)), cache_salt="red") == 32
+    assert cached_tokens(fresh, prompt, cache_salt="red") == 0
+    assert cached_tokens(fresh, prompt, cache_salt="blue") == 0
+    assert cached_tokens(fresh, prompt) == 0
+    assert cached_tokens(fresh, prompt, cache_salt="red") == 32
+    pin(fresh, prompt=list(range(100, 140)), cache_salt="red")
+    assert cached_tokens(fresh, list(range(100, 142))) == 0
+    assert cached_tokens(fresh, list(range(100, 142)), cache_salt="red") == 32
 
 
 # ------------------------------------------------------------------ what is refused

@@ -41,7 +41,16 @@ def ask(server: RunningServer, prompt: str = "ab", **body: object) -> httpx.Resp
 # ------------------------------------------------------------------ deaths while loading
 
 
-@pytest.mark.parametrize("how", ["fails", "dies", "is killed", "finds no room", "has no descriptor"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "fails",
+        pytest.param("dies", marks=pytest.mark.slow),
+        "is killed",
+        pytest.param("finds no room", marks=pytest.mark.slow),
+        "has no descriptor",
+    ],
+)
 def test_an_engine_that_dies_while_it_loads_is_replaced_too(start: Start, starts: Path, how: str) -> None:
     """It ended the server, at the first of three restarts."""
     starts.write_text("serves\n" + f"{how}\n" * 2 + "serves")
