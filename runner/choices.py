@@ -12,9 +12,11 @@ from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 
-__all__ = ["PolicyChoice", "check_policies", "policy_choices"]
+__all__ = ["PolicyChoice", "changed", "check_policies", "policy_choices"]
 
 _FIELDS = EngineConfig.model_fields
+OF_THE_SERVER = frozenset({"chat_template", "format"})
+"""Fields by which the server's own process reads and writes text."""
 
 
 class PolicyChoice(NamedTuple):
@@ -68,6 +70,25 @@ def policy_choices(registry: Registry, config: EngineConfig, kind: str) -> list[
         else:
             _refuse_dependent(entry, options)
     return [*beside, PolicyChoice(spec, given)]
+
+
+def changed(config: EngineConfig, changes: Mapping[str, object]) -> EngineConfig:
+    """The configuration with other values of some fields; None: the default. Raises ConfigError."""
+    if not changes:
+        raise ConfigError(
+            "nothing is to be changed; name an option of serve, such as scheduler or max_num_seqs"
+        )
+    for name in changes:
+        if name not in _FIELDS:
+            hint = did_you_mean(name, list(_FIELDS))
+            raise ConfigError(f"no option of an engine is called {name!r}{hint}")
+        if name in OF_THE_SERVER:
+            raise ConfigError(f"{name} is for the server's own process; start another server with it")
+    kept = {key: value for key, value in config.model_dump(exclude_unset=True).items() if key not in changes}
+    given = {key: value for key, value in changes.items() if value is not None}
+    new = EngineConfig(**kept, **given)
+    check_policies(Registry.of(new), new)
+    return new
 
 
 def _check_fields(entries: Iterable[PluginEntry]) -> None:

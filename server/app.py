@@ -29,7 +29,7 @@ from turnout.server.api.batches.runner import running_batches
 from turnout.server.api.chat import chat
 from turnout.server.api.completions import completions
 from turnout.server.api.context import Context
-from turnout.server.api.health import health
+from turnout.server.api.health import health, live
 from turnout.server.api.llama_cpp.infill import infill
 from turnout.server.api.load import show_load
 from turnout.server.api.messages import count_tokens, messages
@@ -61,6 +61,7 @@ __all__ = ["create_app"]
 ROUTES = [
     Route("/", models.index),
     Route("/health", health),
+    Route("/live", live),
     Route("/ping", health),
     Route("/ping", health, methods=["POST"]),
     Route("/load", show_load),

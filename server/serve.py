@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.registry.registry import Registry
-from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.fleet.ab_test import ABTest, check_vocabularies
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.places import Places
+from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.http.access.keys import check_keys
 from turnout.server.http.connections.listening import Listener, listening
 from turnout.server.http.request_log import LOG_FORMAT, mark_record
@@ -66,21 +66,20 @@ def start_fleet(
 ) -> Fleet:
     """The replicas of an arm, whose processes start now."""
 
-    def launch(name: str, journal: AdminJournal) -> ProcessClient:
-        launcher, place = places.launcher_of(name)
+    def launch(order: ReplicaOrder) -> ProcessClient:
         return ProcessClient(
             factory=factory,
             log_level=server.log_level,
             restarts=server.engine_restarts,
             arm=arm,
-            replica=name,
-            journal=journal,
-            launcher=launcher,
-            place=place,
+            replica=order.name,
+            journal=order.journal,
+            launcher=places.launcher_at(order.place.worker),
+            place=order.place,
         )
 
     router = registry.create("router", server.router)
-    return Fleet(launch, places.here + len(places.addresses), router, sharing=places.sharing)
+    return Fleet(launch, places.here, router, sharing=places.sharing, workers=places.addresses)
 
 
 def _serve(

@@ -27,6 +27,9 @@ class EngineOrder(NamedTuple):
     """The public key of a pair that the server made for this engine, for `ChannelKeys`."""
     secret: str = ""
     """The secret key of that pair, which must not leave the server's process."""
+    changes: str = ""
+    """What rollouts changed of the configuration, for an engine that has its own: as JSON, by field; empty:
+    nothing."""
 
 
 class ChannelKeys(NamedTuple):
@@ -48,6 +51,8 @@ class EngineAddress(NamedTuple):
     same machine, connects. With keys, ``tcp://HOST:PORT``, where a `turnout worker` listens."""
     keys: ChannelKeys | None = None
     """None: the channel stays on this machine."""
+    changes: str = ""
+    """What a `turnout worker` is to change of its engine's configuration: as `EngineOrder.changes`."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Static(Launcher):
     def launch(self, order: EngineOrder) -> StaticEngine:
         if not URL.fullmatch(order.place):
             raise ConfigError(f"{order.place!r} is no address of a worker; expected tcp://HOST:PORT")
-        return StaticEngine(EngineAddress(order.place, self._keys))
+        return StaticEngine(EngineAddress(order.place, self._keys, order.changes))
 
 
 class StaticEngine(LaunchedEngine):

@@ -31,12 +31,16 @@ class ReplicaChange(BaseModel):
     once it is drained; `remove` it once it is drained."""
     replica: str | None = None
     """Name of the replica; `add` takes none."""
+    worker: str | None = None
+    """With `add`: address of the `turnout worker` whose engine it is; null: it runs beside the server."""
 
     @model_validator(mode="after")
     def _named(self) -> Self:
         if (self.replica is None) != (self.action == "add"):
             needed = "takes no replica" if self.action == "add" else "needs the name of a replica"
             raise RequestError(f"{self.action} {needed}", "replica")
+        if self.worker is not None and self.action != "add":
+            raise RequestError(f"{self.action} takes no worker", "worker")
         return self
 
 
@@ -56,6 +60,8 @@ class ReplicaState(msgspec.Struct):
     """Engines of it that were lost and replaced."""
     reason: str | None
     """Why it failed, else null."""
+    worker: str | None
+    """Address of the worker whose engine it is; null: it has none."""
 
 
 class ReplicaList(msgspec.Struct):
@@ -96,7 +102,7 @@ async def change_replicas(request: Request) -> Response:
 
 def _change(fleet: Fleet, body: ReplicaChange) -> None:
     if body.replica is None:
-        fleet.add()
+        fleet.add(body.worker or "")
         return
     change = {"drain": fleet.drain, "restart": fleet.restart, "remove": fleet.remove}[body.action]
     change(body.replica)
@@ -110,5 +116,11 @@ def _report(fleet: Fleet, router: str) -> Response:
 def _state(replica: FleetReplica) -> ReplicaState:
     view, client = replica.view, replica.client
     return ReplicaState(
-        replica.name, replica.condition, view.requests, view.tokens, client.restarts, client.failure
+        name=replica.name,
+        state=replica.condition,
+        requests=view.requests,
+        tokens=view.tokens,
+        restarts=client.restarts,
+        reason=client.failure,
+        worker=client.place or None,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from turnout.config import EngineConfig
 from turnout.core import limits
@@ -39,7 +40,7 @@ from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.request_streams import RequestStreams
 from turnout.server.engine.restart_limit import RestartLimit
 
-__all__ = ["FACTORY", "ProcessClient"]
+__all__ = ["FACTORY", "Place", "ProcessClient"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,15 @@ SETTLE_SECONDS, LOOK_SECONDS = 2.0, 0.02
 and how often to look."""
 ADMIN_TIMEOUT_SECONDS = 30.0
 """How long an admin command may wait for the step to end."""
+
+
+class Place(NamedTuple):
+    """The worker whose engine is used."""
+
+    worker: str = ""
+    """Its address; empty: none, the launcher decides where the engine runs."""
+    changes: str = ""
+    """What rollouts changed of the worker's configuration: as `EngineOrder.changes`."""
 
 
 class ProcessClient:
@@ -77,17 +87,18 @@ class ProcessClient:
         restarts: int = 0,
         arm: str = "",
         replica: str = "",
-        place: str = "",
+        place: Place | None = None,
         journal: AdminJournal | None = None,
         launcher: Launcher | None = None,
     ) -> None:
         """`journal`: what every engine is told that starts, shared with other clients. `launcher`: None for
-        `Local`.
+        `Local`. `place`: None: the launcher decides.
 
         Raises OSError if the system has no room for a process.
         """
         self._launcher = launcher or Local()
-        self._order = EngineOrder(factory, log_level, replica, arm, place)
+        place = place or Place()
+        self._order = EngineOrder(factory, log_level, replica, arm, place.worker, changes=place.changes)
         self._process = EngineProcess(self._launcher, self._order)
         self.elsewhere: Callable[[RequestStream], bool] = _nowhere
         """Asked to have a request served by another engine when this one has died; False: there is none."""

@@ -13,6 +13,7 @@ position alone.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -28,20 +29,22 @@ from turnout.core.engine.packed_prompt import PackedPrompt
 from turnout.core.engine.prefix_index import PrefixIndex
 from turnout.core.errors import ConfigError, EngineError, EngineGone, Overloaded, TurnoutError
 from turnout.core.interfaces.router import Routable, Router
-from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
+from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply
 from turnout.core.types.request import RequestSpec
+from turnout.runner.choices import changed
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.admin_journal import AdminJournal
-from turnout.server.engine.client import ProcessClient
+from turnout.server.engine.client import Place, ProcessClient
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.unread import Unread
 from turnout.server.fleet.agreement import check_agreement
-from turnout.server.fleet.generation import Generation, changed
+from turnout.server.fleet.generation import Generation
 from turnout.server.fleet.guarded_router import GuardedRouter
-from turnout.server.fleet.replica import FleetReplica
+from turnout.server.fleet.replica import FleetReplica, ReplicaOrder
 from turnout.server.fleet.replica_memory import check_replicas_memory
+from turnout.server.fleet.report import FleetReport
 from turnout.server.fleet.rollout import FleetError, Rollout
-from turnout.server.fleet.totals import merged_reply, total_stats
+from turnout.server.fleet.totals import merged_reply
 
 __all__ = ["Fleet", "FleetError", "Launch"]
 
@@ -50,18 +53,25 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.02
 """How often to look whether a replica has finished its requests."""
 
-Launch = Callable[[str, AdminJournal], ProcessClient]
-"""Starts the process of the replica of a name. Raises OSError if the system has no room for it."""
+Launch = Callable[[ReplicaOrder], ProcessClient]
+"""Starts the process of a replica. Raises OSError if the system has no room for it."""
 
 
-class Fleet:
+class Fleet(FleetReport):
     """An `EngineClient` over replicas. Starts their processes when constructed, as `ProcessClient` does."""
 
     def __init__(
-        self, launch: Launch, replicas: int = 1, router: Router | None = None, *, sharing: int | None = None
+        self,
+        launch: Launch,
+        replicas: int = 1,
+        router: Router | None = None,
+        *,
+        sharing: int | None = None,
+        workers: Sequence[str] = (),
     ) -> None:
         """`router`: needed where there are, or will be, several replicas. `sharing`: how many of them share
-        this machine; None: all."""
+        this machine; None: all. `workers`: addresses of those whose engines are replicas too."""
+        super().__init__()
         self._sharing = sharing
         self.expects: dict[str, str] = {}
         """What the server itself knows of the identity that engines must have (`Ready.identity`)."""
@@ -79,11 +89,12 @@ class Fleet:
         self._place: dict[str, FleetReplica] = {}
         """Of each request that a client waits for."""
         self._unread = Unread(self._give_up_slowest)
-        self._lost = 0
-        """Engines of replicas that are no longer here, which died and were replaced."""
         self._gone = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.replicas = [self._launched(next(self._names), self._journal) for _ in range(replicas)]
+        places = [*[""] * replicas, *workers]
+        self.replicas = [
+            self._launched(ReplicaOrder(next(self._names), self._journal, Place(place))) for place in places
+        ]
 
     # -------------------------------------------------------------- what the engines report
 
@@ -91,34 +102,6 @@ class Fleet:
     def ready(self) -> Ready:
         assert self._ready is not None, "start() has not returned yet"
         return self._ready
-
-    @property
-    def stats(self) -> Stats | None:
-        live = (replica.client for replica in self.replicas if replica.condition != "restarting")
-        return total_stats([client.stats for client in live if client.stats is not None])
-
-    @property
-    def failure(self) -> str | None:
-        reasons = [replica.client.failure for replica in self.replicas]
-        return None if None in reasons else next(iter(reasons), None)
-
-    @property
-    def restarting(self) -> bool:
-        """Whether requests wait for an engine: no other serves meanwhile."""
-        live = [replica.client for replica in self.replicas if replica.client.failure is None]
-        return bool(live) and all(client.restarting for client in live)
-
-    @property
-    def restarts(self) -> int:
-        return self._lost + sum(replica.client.restarts for replica in self.replicas)
-
-    @property
-    def silence(self) -> float:
-        return max((replica.client.silence for replica in self.replicas), default=0.0)
-
-    @property
-    def idle(self) -> bool:
-        return all(replica.client.idle for replica in self.replicas)
 
     @property
     def unread(self) -> int:
@@ -274,21 +257,37 @@ class Fleet:
 
     # -------------------------------------------------------------- replicas that come and go
 
-    def add(self) -> FleetReplica:
-        """Start another replica, which serves once its engine is ready.
+    def add(self, worker: str = "") -> FleetReplica:
+        """Start another replica, of the worker at an address if one is named. It serves once it is ready.
 
         Raises FleetError where there are as many as may be, or the system has no room for it.
         """
         if len(self.replicas) >= limits.REPLICAS.most:
             raise FleetError(f"there are {len(self.replicas)} replicas, the most that a server may have")
         self._check_no_rollout()
-        replica = self.launch()
-        self.in_background(self._join(replica))
+        for other in self.replicas:
+            if worker and other.client.place == worker:
+                raise FleetError(f"the worker at {worker} is replica {other.name!r} already")
+        replica = self.launch(place=worker)
+        self.in_background(self.join(replica))
         return replica
 
-    def launch(self, generation: Generation | None = None, name: str | None = None) -> FleetReplica:
-        """Start another replica of a generation, by default the present one. Raises FleetError."""
-        replica = self._launch_another(next(self._names) if name is None else name, generation)
+    def launch(
+        self, generation: Generation | None = None, like: FleetReplica | None = None, place: str = ""
+    ) -> FleetReplica:
+        """Start another replica of a generation, by default the present one. Raises FleetError.
+
+        `like`: one that has ended, whose name and place it takes.
+        """
+        generation = generation or self.generation
+        assert generation is not None
+        name, place = (next(self._names), place) if like is None else (like.name, like.client.place)
+        changes = json.dumps(generation.all_changes) if place and generation.all_changes else ""
+        try:
+            replica = self._launched(ReplicaOrder(name, generation.journal, Place(place, changes)))
+        except (OSError, TurnoutError) as error:
+            raise FleetError(f"no process can be started for replica {name!r}: {error}") from None
+        replica.prepare(generation)
         self.replicas.append(replica)
         return replica
 
@@ -333,20 +332,11 @@ class Fleet:
         known = ", ".join(replica.name for replica in self.replicas)
         raise FleetError(f"there is no replica {name!r}; known: {known}")
 
-    def _launched(self, name: str, journal: AdminJournal) -> FleetReplica:
-        replica = FleetReplica(name, self._launch(name, journal), self._prefixes.find)
+    def _launched(self, order: ReplicaOrder) -> FleetReplica:
+        name = order.name
+        replica = FleetReplica(name, self._launch(order), self._prefixes.find)
         replica.client.hear_of_block = lambda event: self._prefixes.note(name, (event,))
         replica.client.elsewhere = lambda stream: self._rehome(stream, replica)
-        return replica
-
-    def _launch_another(self, name: str, generation: Generation | None) -> FleetReplica:
-        generation = generation or self.generation
-        assert generation is not None
-        try:
-            replica = self._launched(name, generation.journal)
-        except (OSError, TurnoutError) as error:
-            raise FleetError(f"no process can be started for replica {name!r}: {error}") from None
-        replica.prepare(generation)
         return replica
 
     async def start_replica(self, replica: FleetReplica) -> Ready:
@@ -369,7 +359,7 @@ class Fleet:
         if self.failure is not None:
             self._gone.set()
 
-    async def _join(self, replica: FleetReplica) -> None:
+    async def join(self, replica: FleetReplica) -> None:
         try:
             await self.start_replica(replica)
         except TurnoutError as error:
@@ -390,7 +380,7 @@ class Fleet:
 
     async def _replace(self, replica: FleetReplica) -> None:
         await self.end(replica)
-        await self._join(self.launch(name=replica.name))
+        await self.join(self.launch(like=replica))
 
     def roll_out(self, changes: Mapping[str, object], drain_seconds: float) -> Rollout:
         """Begin to replace all engines by those of a changed configuration.
@@ -400,6 +390,11 @@ class Fleet:
         if self.rollout is not None and self.rollout.state not in ("done", "undone"):
             raise FleetError(f"a rollout is {self.rollout.state}; resume or undo it first")
         self._check_no_rollout()
+        if [bool(replica.client.place) for replica in self.replicas] == [True]:
+            raise FleetError(
+                "the only replica is a worker's, which has one engine at a time; add another worker first, "
+                "so that a replica serves meanwhile"
+            )
         assert self.generation is not None
         given = changed(self.generation.given, changes)
         new = self.generation.next(given, changes, self._shares)

@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError, did_you_mean
-from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import Ready
-from turnout.runner.choices import check_policies
 from turnout.server.engine.admin_journal import AdminJournal
 
-__all__ = ["Generation", "Tokens", "changed", "tokens_of"]
+__all__ = ["Generation", "Tokens", "tokens_of"]
 
 KERNELS_FOLLOW = frozenset(
     {"cpu_kernels", "model", "revision", "model_impl", "dtype", "quantization", "device"}
 )
 """What decides which kernels are chosen for a CPU."""
-OF_THE_SERVER = frozenset({"chat_template", "format"})
-"""Fields by which the server's own process reads and writes text."""
-
 Tokens = tuple[str, ...]
 """The same for engines between which a request may move in mid-stream."""
 
@@ -37,6 +31,8 @@ class Generation:
     """The policies set and prefixes pinned since."""
     changes: dict[str, object] = field(default_factory=dict)
     """What a rollout changed of the one before."""
+    all_changes: dict[str, object] = field(default_factory=dict)
+    """What rollouts changed of the first one."""
 
     @classmethod
     def first(cls, config: EngineConfig, replicas: int, journal: AdminJournal) -> Generation:
@@ -53,26 +49,7 @@ class Generation:
         if not KERNELS_FOLLOW & changes.keys():
             config = config.model_copy(update={"cpu_kernels": self.config.cpu_kernels})
         journal = self.journal.copy(scheduler="scheduler" not in changes)
-        return Generation(given, config, journal, dict(changes))
-
-
-def changed(config: EngineConfig, changes: Mapping[str, object]) -> EngineConfig:
-    """The configuration with other values of some fields; None: the default. Raises ConfigError."""
-    if not changes:
-        raise ConfigError(
-            "nothing is to be changed; name an option of serve, such as scheduler or max_num_seqs"
-        )
-    for name in changes:
-        if name not in EngineConfig.model_fields:
-            hint = did_you_mean(name, list(EngineConfig.model_fields))
-            raise ConfigError(f"no option of an engine is called {name!r}{hint}")
-        if name in OF_THE_SERVER:
-            raise ConfigError(f"{name} is for the server's own process; start another server with it")
-    kept = {key: value for key, value in config.model_dump(exclude_unset=True).items() if key not in changes}
-    given = {key: value for key, value in changes.items() if value is not None}
-    new = EngineConfig(**kept, **given)
-    check_policies(Registry.of(new), new)
-    return new
+        return Generation(given, config, journal, dict(changes), {**self.all_changes, **changes})
 
 
 def tokens_of(config: EngineConfig, ready: Ready) -> Tokens:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError
@@ -25,12 +24,12 @@ class Places:
     """How many replicas there are, and what starts each."""
 
     here: int
-    """Replicas that `launcher` starts; they have the first names."""
+    """Replicas that `launcher` starts."""
     launcher: Launcher
     workers: Launcher | None
-    """What connects to workers; None: there are none."""
-    addresses: Mapping[str, str]
-    """Of workers, by the names of replicas."""
+    """What connects to workers; None: the server has no keys for them."""
+    addresses: Sequence[str]
+    """Of the workers that it starts with."""
 
     @classmethod
     def of(cls, registry: Registry, engine: EngineConfig, server: ServerConfig) -> Places:
@@ -38,7 +37,8 @@ class Places:
         launcher = _launcher(registry, server)
         if not server.replica:
             launcher.expect(server.replicas * (2 if server.ab else 1))
-            return cls(server.replicas, launcher, None, {})
+            workers = _workers(registry, server) if server.replica_key_file and not server.ab else None
+            return cls(server.replicas, launcher, workers, ())
         if server.ab:
             raise ConfigError(
                 "--ab and --replica do not go together: the arms' engines start with the server"
@@ -49,22 +49,22 @@ class Places:
         if len({*server.replica}) < len(server.replica):
             raise ConfigError("--replica names a worker twice; a worker serves one replica")
         launcher.expect(here)
-        names = map(str, count(here))
-        workers = registry.create("launcher", "static", key_file=server.replica_key_file)
-        return cls(here, launcher, workers, dict(zip(names, server.replica, strict=False)))
+        return cls(here, launcher, _workers(registry, server), server.replica)
 
     @property
     def sharing(self) -> int:
         """How many replicas share this machine."""
         return self.here if self.launcher.shares_machine else 1
 
-    def launcher_of(self, name: str) -> tuple[Launcher, str]:
-        """What starts the replica of a name, and the address of its worker. Raises ConfigError."""
-        if self.workers is not None and name in self.addresses:
-            return self.workers, self.addresses[name]
-        if self.addresses and int(name) >= self.here:
-            raise ConfigError("with --replica, replicas are those that the server was started with")
-        return self.launcher, ""
+    def launcher_at(self, place: str) -> Launcher:
+        """What starts a replica at a worker's address, or without one here. Raises ConfigError."""
+        if not place:
+            if not self.here:
+                raise ConfigError("all engines run at workers; name the address of another")
+            return self.launcher
+        if self.workers is None:
+            raise ConfigError("the server has no keys for workers: start it with --replica-key-file")
+        return self.workers
 
 
 def _launcher(registry: Registry, server: ServerConfig) -> Launcher:
@@ -73,6 +73,10 @@ def _launcher(registry: Registry, server: ServerConfig) -> Launcher:
     if server.launcher.partition(":")[0] != "ray":
         raise ConfigError("--ray-address is for --launcher ray")
     return registry.create("launcher", server.launcher, address=server.ray_address)
+
+
+def _workers(registry: Registry, server: ServerConfig) -> Launcher:
+    return registry.create("launcher", "static", key_file=server.replica_key_file)
 
 
 def _check_options(engine: EngineConfig) -> None:

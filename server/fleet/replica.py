@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from turnout.core.interfaces.router import Replica, Routable
 from turnout.core.types.messages import Stats
 from turnout.core.types.request import RequestSpec
-from turnout.server.engine.client import ProcessClient
+from turnout.server.engine.admin_journal import AdminJournal
+from turnout.server.engine.client import Place, ProcessClient
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.fleet.generation import Generation, Tokens, tokens_of
 
-__all__ = ["Condition", "FleetReplica"]
+__all__ = ["Condition", "FleetReplica", "ReplicaOrder"]
 
 Find = Callable[[Routable], Mapping[str, int]]
 Condition = Literal["starting", "serving", "restarting", "draining", "drained", "failed"]
+
+
+class ReplicaOrder(NamedTuple):
+    """What a replica is started as."""
+
+    name: str
+    journal: AdminJournal
+    """What its engines are told when they start."""
+    place: Place = Place()
+    """The worker whose engine it is, if it is one's."""
 
 
 class FleetReplica:

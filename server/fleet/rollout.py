@@ -50,6 +50,8 @@ class Rollout:
         self.old, self.new = fleet.generation, new
         self.drain_seconds = drain_seconds
         self.state: RolloutState = "rolling"
+        self._backwards = False
+        """It brings the engines of before back."""
         self.reason: str | None = None
         """Why it was undone or has failed."""
         self._fleet = fleet
@@ -63,7 +65,7 @@ class Rollout:
     @property
     def target(self) -> Generation:
         """The generation that replicas are replaced by."""
-        return self.old if self.state in ("undoing", "undone") else self.new
+        return self.old if self._backwards else self.new
 
     @property
     def replaced(self) -> int:
@@ -88,17 +90,18 @@ class Rollout:
         self.state = "paused"
 
     def resume(self) -> None:
-        """Go on from where it stands. Raises FleetError."""
+        """Go on from where it stands, in the direction that it had. Raises FleetError."""
         if self.state not in ("paused", "failed"):  # the step that was stopped may not have ended yet
             raise FleetError(
                 f"the rollout is {self.state}; only one that is paused or has failed can be resumed"
             )
-        self._go("rolling")
+        self._go("undoing" if self._backwards else "rolling")
 
     def undo(self) -> None:
         """Bring the engines of the configuration before back, one by one. Raises FleetError."""
-        if self.target is self.old:
-            raise FleetError(f"the rollout is {self.state} already")
+        if self._backwards:
+            how = "being undone, and paused; resume it" if self.state == "paused" else f"{self.state} already"
+            raise FleetError(f"the rollout is {how}")
         self._stop()
         self.reason = None
         self._go("undoing")
@@ -109,6 +112,7 @@ class Rollout:
 
     def _go(self, state: RolloutState) -> None:
         self.state, before = state, self._task
+        self._backwards = state == "undoing"
         self._task = self._fleet.in_background(self._run(before))
 
     # -------------------------------------------------------------- the steps
@@ -122,11 +126,11 @@ class Rollout:
             except (TurnoutError, OSError) as error:
                 if self.state == "undoing":
                     raise
-                self.reason, self.state = str(error), "undoing"
+                self.reason, self.state, self._backwards = str(error), "undoing", True
                 logger.error("the rollout is undone: %s", error)
                 await self._replace_all(self.target)
         except (TurnoutError, OSError) as error:
-            self.reason, self.state = str(error), "failed"
+            self.reason, self.state, self._backwards = str(error), "failed", False
             logger.error("the rollout has failed: %s", error)
             return
         self.state = "done" if self.state == "rolling" else "undone"
@@ -136,17 +140,43 @@ class Rollout:
         if target is self.new:
             await asyncio.to_thread(_check_text, self.old, self.new)
         for old in list(self._fleet.replicas):
-            if old.generation is not target and old in self._fleet.replicas:
-                new = await self._started(target)
-                logger.info("replica %s takes the place of %s", new.name, old.name)
-                await self._retire(old)
+            if old.generation is target or old not in self._fleet.replicas:
+                continue
+            if old.client.place:
+                await self._replace_in_place(old, target)
+                continue
+            new = await self._started(target)
+            logger.info("replica %s takes the place of %s", new.name, old.name)
+            await self._drain(old)
+            await self._fleet.end(old)
         self._fleet.generation = target
         newest = next(each for each in self._fleet.replicas if each.generation is target)
         self._fleet.describe(newest.client.ready)
 
-    async def _started(self, target: Generation) -> FleetReplica:
+    async def _replace_in_place(self, old: FleetReplica, target: Generation) -> None:
+        """Drain the replica of a worker, which has one engine at a time, and have it start another engine.
+
+        Where that does not start, or the step is stopped, the worker's engine is what it was before.
+        """
+        while not any(other.serves for other in self._fleet.replicas if other is not old):
+            await asyncio.sleep(POLL_SECONDS)
+        await self._drain(old)
+        ending = self._fleet.in_background(self._fleet.end(old))
+        try:
+            await asyncio.shield(ending)
+            await self._started(target, like=old)
+            logger.info("the worker of replica %s has another engine", old.name)
+        except BaseException:
+            await asyncio.shield(self._fleet.in_background(self._bring_back(old, ending)))
+            raise
+
+    async def _bring_back(self, old: FleetReplica, ending: asyncio.Task[None]) -> None:
+        await asyncio.wait({ending})
+        await self._fleet.join(self._fleet.launch(old.generation, like=old))
+
+    async def _started(self, target: Generation, like: FleetReplica | None = None) -> FleetReplica:
         """A replica of the target, which serves. Raises what kept it from starting, and ends it then."""
-        new = self._fleet.launch(target)
+        new = self._fleet.launch(target, like)
         try:
             ready = await self._fleet.start_replica(new)
             _check_ready(self._fleet.ready, ready)
@@ -158,8 +188,8 @@ class Rollout:
         target.follow(ready)
         return new
 
-    async def _retire(self, old: FleetReplica) -> None:
-        """Drain a replica and end its engine; those of its requests that cannot move have a while to end."""
+    async def _drain(self, old: FleetReplica) -> None:
+        """Drain a replica; those of its requests that cannot move have a while to end."""
         until = monotonic() + self.drain_seconds
         old.draining = True
         try:
@@ -175,7 +205,6 @@ class Rollout:
             old.client.streams.fail(
                 EngineGone(f"the engine was replaced, and the request took over {seconds}")
             )
-        await self._fleet.end(old)
 
 
 def _check_ready(old: Ready, new: Ready) -> None:

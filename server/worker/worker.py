@@ -3,7 +3,7 @@
 ::
 
                  ┌─▶ loading ─ Ready ─▶ serving ─ server leaves ─▶ resetting ─ Ready ─▶ serving …
-                 └──────────── engine dies ─────────┴──────────────────┘
+                 └── engine dies, or the next server wants another ┴──────────┘
 
 Messages are passed on as they are encoded; only those that tell the worker something are decoded.
 """
@@ -20,11 +20,12 @@ import msgspec
 
 from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
-from turnout.core.errors import ConfigError, EngineGone
+from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.interfaces.launcher import Death, EngineOrder
 from turnout.core.types.messages import Event, Failed, Ready, Reset
 from turnout.core.version import own_version
 from turnout.plugins.launchers.local import Local, LocalEngine
+from turnout.runner.choices import changed
 from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.process import after_last_message
 from turnout.server.engine.remote.messages import Hello, Kind, Refused, Tick, Welcome
@@ -51,13 +52,17 @@ class Worker:
         self._restarts = RestartLimit(1)
         self._events = msgspec.msgpack.Decoder(list[Event])
         self._state: State = "loading"
+        self._changes = ""
+        """What the server that has the engine, or had it last, wants changed of the configuration: JSON."""
+        self._changed = config
+        """The configuration with that."""
         self._ready: bytes | None = None
-        """What the engine said when it was ready, for the next server."""
+        """What an engine of that configuration said when it was ready, for the next server."""
         self._failed: Failed | None = None
         self._server: bytes | None = None
         """The address, on the door, of the server that has the engine."""
-        self._waiting: list[bytes] = []
-        """Those of servers that want it too."""
+        self._waiting: dict[bytes, Hello] = {}
+        """Those of servers that want it too, in order."""
         self._over: asyncio.Future[None]
         self._engine: LocalEngine
         self._channel: ServerChannel
@@ -90,13 +95,13 @@ class Worker:
             engine.kill()
             raise
         self._engine, self._channel = engine, channel
-        engine.configure(self._config.model_dump_json())
+        engine.configure(self._changed.model_dump_json())
         loop.add_reader(channel.fds[0], self._from_engine)
-        asyncio.wrap_future(engine.death).add_done_callback(self._on_death)
+        asyncio.wrap_future(engine.death).add_done_callback(partial(self._on_death, engine))
 
-    def _on_death(self, death: asyncio.Future[Death]) -> None:
-        if not death.cancelled():
-            after_last_message(self._channel, partial(self._died, death.result()))
+    def _on_death(self, engine: LocalEngine, death: asyncio.Future[Death]) -> None:
+        if not death.cancelled() and engine is self._engine:
+            after_last_message(self._channel, partial(self._died, engine, death.result()))
 
     def _free_engine(self) -> None:
         asyncio.get_running_loop().remove_reader(self._channel.fds[0])
@@ -124,15 +129,20 @@ class Worker:
                 if self._server is not None:
                     self._send(Kind.EVENTS, self._ready)
 
-    def _died(self, death: Death) -> None:
-        if self._over.done():
-            return
+    def _died(self, engine: LocalEngine, death: Death) -> None:
+        if self._over.done() or engine is not self._engine:
+            return  # another has taken its place
         self._from_engine()
         self._free_engine()
         failed, how = self._failed, death.how
         self._tell(Kind.DIED, death if failed is None else replace(death, how=f"failed: {failed.message}"))
         self._server = None
-        if failed is not None and (failed.final or self._ready is None):
+        if self._changes and (self._ready is None or (failed is not None and failed.final)):
+            logger.error("the engine that the server wanted %s; going back to the worker's own", how)
+            self._changes, self._changed, self._ready = "", self._config, None
+            self._start_again()
+            self._admit_next()
+        elif failed is not None and (failed.final or self._ready is None):
             kind = ConfigError if failed.bad_config else EngineGone
             self._over.set_exception(kind(failed.message))
         elif self._ready is None:
@@ -160,8 +170,8 @@ class Worker:
             if kind == Kind.HELLO:
                 self._hello(server, msgspec.json.decode(content, type=Hello))
             elif server != self._server:
-                if kind == Kind.BYE and server in self._waiting:
-                    self._waiting.remove(server)
+                if kind == Kind.BYE:
+                    self._waiting.pop(server, None)
             elif kind == Kind.COMMAND:
                 if self._state == "serving":
                     self._channel.pass_on(content)
@@ -176,7 +186,7 @@ class Worker:
             )
             self._door.send(server, Kind.REFUSED, msgspec.json.encode(Refused(reason)))
             return
-        self._waiting.append(server)
+        self._waiting[server] = hello
         if self._server is not None and self._tell(Kind.TICK, Tick(monotonic())):
             logger.warning("another server asks for the engine, and waits for the one that has it to leave")
             reason = "serves another server, which has not left"
@@ -186,14 +196,31 @@ class Worker:
     def _admit_next(self) -> None:
         """Has the first of the servers that wait get the engine, if no server has it."""
         while self._server is None and self._waiting:
-            server = self._waiting.pop(0)
+            server = next(iter(self._waiting))
+            changes = self._waiting.pop(server).changes
             if self._door.send(
                 server, Kind.WELCOME, msgspec.json.encode(Welcome(own_version(), monotonic()))
             ):
                 logger.info("a server has the engine")
                 self._server = server
-                if self._state == "serving" and self._ready is not None:
+                if changes != self._changes:
+                    self._change(changes)
+                elif self._state == "serving" and self._ready is not None:
                     self._send(Kind.EVENTS, self._ready)
+
+    def _change(self, changes: str) -> None:
+        """Replace the engine by one of another configuration, for the server that has it."""
+        try:
+            wanted = changed(self._config, msgspec.json.decode(changes)) if changes else self._config
+        except TurnoutError as error:
+            self._tell(Kind.DIED, Death(f"cannot be changed: {error}", fault=False))
+            self._server = None
+            return
+        logger.info("the server wants another engine: %s", changes or "that of the worker's own options")
+        self._channel.leave()
+        self._free_engine()
+        self._changes, self._changed, self._ready = changes, wanted, None
+        self._start_again()
 
     def _let_go(self, why: str) -> None:
         """The server is gone: end its requests, and get ready for the next one."""

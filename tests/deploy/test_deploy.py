@@ -62,11 +62,8 @@ def test_pods_get_longer_to_end_than_requests(base: str) -> None:
     timeout = int(re.search(r"--shutdown-timeout[ =](\d+)", arguments)[1])  # type: ignore[index]
     waits = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pod["terminationGracePeriodSeconds"] > timeout + waits
-    assert {name for name in container if name.endswith("Probe")} == {
-        "startupProbe",
-        "readinessProbe",
-        "livenessProbe",
-    }
+    probes = {name: each["httpGet"]["path"] for name, each in container.items() if name.endswith("Probe")}
+    assert probes == {"startupProbe": "/health", "readinessProbe": "/health", "livenessProbe": "/live"}
 
 
 def test_the_servers_workers_are_the_pods_that_there_are() -> None:

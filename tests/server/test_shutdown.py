@@ -80,6 +80,7 @@ def test_what_runs_may_end_and_what_is_new_is_refused(launch: Launch, number: si
         "status": "draining",
         "reason": "the server is shutting down",
     }
+    assert httpx.get(f"{url}/live").status_code == 200, "a restart would end what it drains"
     refused = ask(url)
     assert refused.status_code == 503
     assert refused.headers["connection"] == "close"

@@ -16,11 +16,11 @@ from turnout.core.registry.registry import Registry
 from turnout.lab.ab.blocks import BlockSize
 from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.app import create_app
-from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.places import Places
+from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.http.connections.connection import ClientLimits
 from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.http.connections.listening import listening
@@ -94,21 +94,22 @@ def running(
         registry = Registry.of(engine)
         places = Places.of(registry, engine, config)
 
-        def launch(name: str, journal: AdminJournal) -> ProcessClient:
-            launcher, place = places.launcher_of(name)
+        def launch(order: ReplicaOrder) -> ProcessClient:
             return ProcessClient(
                 factory=factory,
                 log_level="critical",
                 restarts=config.engine_restarts,
-                replica=name,
-                journal=journal,
-                launcher=launcher,
-                place=place,
+                replica=order.name,
+                journal=order.journal,
+                launcher=places.launcher_at(order.place.worker),
+                place=order.place,
             )
 
         router = registry.create("router", config.router)
-        count = places.here + len(places.addresses)
-        fleets = [Fleet(launch, count, router, sharing=places.sharing) for _ in range(2 if other else 1)]
+        fleets = [
+            Fleet(launch, places.here, router, sharing=places.sharing, workers=places.addresses)
+            for _ in range(2 if other else 1)
+        ]
         arms = arms_of(fleets, tokenizer, engine, other)
         for fleet, arm in zip(fleets, arms.all, strict=True):
             fleet.configure(arm.config if other else engine)

@@ -30,6 +30,7 @@ REFUSED = ("pull", "push", "create", "copy", "delete", "blobs/{digest}", "embed"
 TOLD = {
     "/": "http-api.md#models-and-version",
     "/health": "../how-to/serve.md#health",
+    "/live": "../how-to/serve.md#health",
     "/ping": "../how-to/serve.md#health",
     "/load": "http-api.md#models-and-version",
     "/metrics": "metrics.md",

@@ -76,7 +76,7 @@ class WorkerLink:
         except zmq.ZMQError as error:
             self.close()
             raise OSError(error.errno, f"{address.url}: {error}") from error
-        self._tell(Kind.HELLO, msgspec.json.encode(Hello(own_version())))
+        self._tell(Kind.HELLO, msgspec.json.encode(Hello(own_version(), address.changes)))
 
     def send(self, command: Command) -> None:
         """Send a command; does nothing if the worker has left."""

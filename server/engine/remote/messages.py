@@ -36,10 +36,12 @@ class Kind(bytes, Enum):
     """The engine has ended: its `Death`."""
 
 
-class Hello(msgspec.Struct, frozen=True):
+class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     """Introduces a server."""
 
     version: str
+    changes: str = ""
+    """What it wants changed of the configuration that the worker has for its engine: as JSON, by field."""
 
 
 class Welcome(msgspec.Struct, frozen=True):

@@ -31,9 +31,9 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-OPEN = frozenset({"/health", "/ping", "/load", "/metrics", "/openapi.json", "/docs"})
+OPEN = frozenset({"/health", "/live", "/ping", "/load", "/metrics", "/openapi.json", "/docs"})
 """Paths that need no key, for monitoring, load balancers and readers."""
-HEALTH = frozenset({"/health", "/ping"})
+HEALTH = frozenset({"/health", "/live", "/ping"})
 """Paths that tell nothing, and are answered for any host and page."""
 ADMIN = "/admin/"
 METRICS = "/metrics"

@@ -338,7 +338,7 @@ def test_a_server_tells_its_arm_and_its_end(tmp_path: Path) -> None:
     config = EngineConfig(kv_memory="16MiB", device="cpu", cpu_kernels="torch", plugins_folder=str(tmp_path))
 
     async def serve() -> None:
-        client = Fleet(lambda name, _: ProcessClient(log_level="critical", arm="long", replica=name))
+        client = Fleet(lambda order: ProcessClient(log_level="critical", arm="long", replica=order.name))
         client.configure(config)
         await client.start()
         params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)

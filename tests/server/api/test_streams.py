@@ -112,6 +112,7 @@ def test_an_engine_that_is_killed(start: Start) -> None:
     assert "SIGBUS" in last["error"]["message"] and last["error"]["code"] == "engine_gone"
     assert server.post(COMPLETIONS, prompt="a").status_code == 503
     health = server.http.get("/health")
+    assert server.http.get("/live").json() == health.json()
     assert health.status_code == 503 and "SIGBUS" in health.json()["reason"]
 
 

@@ -23,9 +23,9 @@ from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.plugins.routers.score import Score
 from turnout.server.engine import client as engine_client
 from turnout.server.engine import process as engine_process
-from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.replica import ReplicaOrder
 
 REPLICAS = "/admin/replicas"
 
@@ -129,8 +129,10 @@ def test_prompts_go_where_their_prefix_is_cached(start: Start) -> None:
 
 
 def test_a_router_that_asks_for_caches_needs_engines_that_tell() -> None:
-    def launch(name: str, journal: AdminJournal) -> ProcessClient:
-        return ProcessClient(factory="echo_engine:build", log_level="critical", replica=name, journal=journal)
+    def launch(order: ReplicaOrder) -> ProcessClient:
+        return ProcessClient(
+            factory="echo_engine:build", log_level="critical", replica=order.name, journal=order.journal
+        )
 
     async def main() -> None:
         fleet = Fleet(launch, 2, Score())

@@ -9,10 +9,10 @@ import pytest
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.types.messages import ModelFacts, Ready
-from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet import fleet as fleets
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.fleet.replica_memory import check_replicas_memory
 
 GIB = 2**30
@@ -53,8 +53,10 @@ def test_one_engine_has_checked_itself() -> None:
 
 
 def test_a_fleet_that_has_no_room_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    def launch(name: str, journal: AdminJournal) -> ProcessClient:
-        return ProcessClient(factory="echo_engine:build", log_level="critical", replica=name, journal=journal)
+    def launch(order: ReplicaOrder) -> ProcessClient:
+        return ProcessClient(
+            factory="echo_engine:build", log_level="critical", replica=order.name, journal=order.journal
+        )
 
     async def main() -> None:
         fleet = Fleet(launch, 2)

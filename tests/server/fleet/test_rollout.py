@@ -189,6 +189,9 @@ def test_one_that_was_paused_can_be_resumed_or_undone(two: RunningServer) -> Non
         ended(two, "done")
         assert said(answer) == expected(1, 300)
     assert two.post(ROLLOUT, action="undo").json()["state"] == "undoing"
+    assert two.post(ROLLOUT, action="pause").json()["state"] == "paused"
+    assert "being undone, and paused" in two.post(ROLLOUT, action="undo").text
+    assert two.post(ROLLOUT, action="resume").json()["state"] == "undoing", "it went forward again"
     ended(two, "undone")
     assert ask(two, 1, max_tokens=6).json()["choices"][0]["text"] == "001001"
     assert len(names(two)) == 2

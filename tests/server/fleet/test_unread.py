@@ -42,7 +42,7 @@ def test_the_stream_that_leaves_most_unread_ends(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(limits, "UNREAD", replace(limits.UNREAD, most=5000))
 
     async def main() -> None:
-        fleet = Fleet(lambda name, journal: Client(), replicas, LeastLoaded())
+        fleet = Fleet(lambda order: Client(), replicas, LeastLoaded())
         clients = [replica.client for replica in fleet.replicas]
         for replica in fleet.replicas:
             replica.started = True

@@ -52,9 +52,7 @@ def started(keys: Path, *urls: str, expects: str = "") -> None:
     launcher = Static(str(keys))
 
     async def main() -> None:
-        fleet = Fleet(
-            lambda name, journal: ProcessClient(launcher=launcher, place=urls[int(name)]), len(urls)
-        )
+        fleet = Fleet(lambda order: ProcessClient(launcher=launcher, place=order.place), 0, workers=urls)
         fleet.expects["tokenizer"] = expects
         fleet.configure(EngineConfig(model="echo"))
         try:

@@ -1,0 +1,151 @@
+"""Workers that join a running server, and get another engine by a rollout: nothing lost, nothing changed."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from asking import COMPLETIONS
+from echo_engine import STARTS
+from running_server import RunningServer, eventually
+from worker_process import Connect, StartWorker
+
+from turnout.core.types.messages import ShowScheduler
+
+REPLICAS, ROLLOUT = "/admin/replicas", "/admin/rollout"
+
+Answers = list[Future[httpx.Response]]
+
+
+def listed(server: RunningServer) -> dict[str, tuple[str, str]]:
+    replicas = server.http.get(REPLICAS).json()["replicas"]
+    return {replica["name"]: (replica["worker"], replica["state"]) for replica in replicas}
+
+
+def ask(server: RunningServer, number: int) -> str:
+    body = {"prompt": f"{number:03d}", "max_tokens": 200, "user": "brisk"}
+    response = server.post(COMPLETIONS, **body)
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+def expected(number: int) -> str:
+    return (f"{number:03d}" * 200)[:200]
+
+
+def schedulers(server: RunningServer) -> list[str]:
+    """What each engine says itself."""
+    asked = (replica.client.admin(ShowScheduler()) for replica in server.fleet.replicas)
+    return [asyncio.run_coroutine_threadsafe(each, server.loop).result(10).value.scheduler for each in asked]
+
+
+def begin(server: RunningServer, **changes: object) -> httpx.Response:
+    return server.post(ROLLOUT, action="start", changes=changes, drain_timeout=60)
+
+
+def ended(server: RunningServer) -> dict[str, Any]:
+    def report() -> dict[str, Any]:
+        found: dict[str, Any] = server.http.get(ROLLOUT).json()
+        return found
+
+    eventually(lambda: report()["state"] not in ("rolling", "undoing"), 60)
+    return report()
+
+
+@pytest.mark.slow
+def test_a_worker_joins_and_a_rollout_gives_each_another_engine(
+    worker: StartWorker, connect: Connect
+) -> None:
+    """A worker has one engine at a time, so its replica is drained first; the next server finds its own."""
+    one, other = worker(), worker()
+    server = connect(one, admin_key=[])
+    reply = begin(server, scheduler="sjf")
+    assert reply.status_code == 409 and "the only replica is a worker's" in reply.text
+    for body, message in (
+        ({"action": "add"}, "all engines run at workers; name the address of another"),
+        ({"action": "add", "worker": one.url}, f"the worker at {one.url} is replica '0' already"),
+        ({"action": "add", "worker": "x:1"}, "'x:1' is no address of a worker"),
+        ({"action": "drain", "replica": "0", "worker": one.url}, "drain takes no worker"),
+    ):
+        reply = server.post(REPLICAS, **body)
+        assert reply.status_code in (400, 409) and message in reply.json()["error"]["message"]
+    assert server.post(REPLICAS, action="add", worker=other.url).status_code == 200
+    serving = [(one.url, "serving"), (other.url, "serving")]
+    eventually(lambda: [*listed(server).values()] == serving, 20)
+    both = listed(server)
+    with ThreadPoolExecutor(16) as pool:
+        answers = [pool.submit(ask, server, number) for number in range(16)]
+        eventually(lambda: all(replica.view.requests for replica in server.fleet.replicas))
+        assert begin(server, scheduler="sjf").status_code == 200
+        assert ended(server)["state"] == "done"
+        assert [answer.result(60) for answer in answers] == [expected(number) for number in range(16)]
+    assert listed(server) == both and schedulers(server) == ["sjf", "sjf"]
+
+
+@pytest.mark.slow
+def test_a_worker_takes_a_servers_changes_back_for_the_next(worker: StartWorker, connect: Connect) -> None:
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    begin(server, scheduler="sjf")
+    assert ended(server)["state"] == "done"
+    begin(server, max_num_seqs=32)
+    assert ended(server)["state"] == "done"
+    assert schedulers(server) == ["sjf", "sjf"], "of both rollouts"
+    server.post(ROLLOUT, action="undo")
+    assert ended(server)["state"] == "undone"
+    for replica in list(server.fleet.replicas):
+        if replica.client.place == one.url:
+            server.post(REPLICAS, action="remove", replica=replica.name)
+    eventually(lambda: len(listed(server)) == 1)
+    second = connect(one)
+    assert schedulers(second) == ["fcfs"] and ask(second, 7) == expected(7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes", [{"scheduler": "sjf"}, {"max_model_len": 100}], ids=["refused", "shorter"]
+)
+def test_a_worker_whose_new_engine_does_not_serve_has_its_own_again(
+    worker: StartWorker,
+    connect: Connect,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, object],
+) -> None:
+    starts = tmp_path / "starts"
+    monkeypatch.setenv(STARTS, str(starts))
+    starts.write_text("serves\nserves")
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    both = listed(server)
+    starts.write_text("is refused" if "scheduler" in changes else "")
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, server, number) for number in range(8)]
+        eventually(lambda: all(replica.view.requests for replica in server.fleet.replicas))
+        begin(server, **changes)
+        report = ended(server)
+        assert report["state"] == "undone"
+        assert "the device is gone" in report["reason"] or "context is 100 tokens" in report["reason"]
+        assert [answer.result(60) for answer in answers] == [expected(number) for number in range(8)]
+    assert listed(server) == both and schedulers(server) == ["fcfs", "fcfs"]
+
+
+@pytest.mark.slow
+def test_a_rollout_that_stops_between_two_engines_of_a_worker_has_the_old_one_back(
+    worker: StartWorker, connect: Connect
+) -> None:
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    both = listed(server)
+    begin(server, scheduler="sjf")
+    eventually(lambda: {state for _, state in listed(server).values()} == {"starting", "serving"})
+    server.post(ROLLOUT, action="pause")
+    eventually(lambda: listed(server) == both, 20)
+    assert "fcfs" in schedulers(server)
+    server.post(ROLLOUT, action="resume")
+    assert ended(server)["state"] == "done"
+    assert listed(server) == both and schedulers(server) == ["sjf", "sjf"]
