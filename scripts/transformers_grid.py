@@ -33,7 +33,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "hunyuan_v1_moe": {"head_dim": 16},
     "ministral": {"head_dim": 16},
     "nemotron": {"head_dim": 16},
-    "phi4_multimodal": {"num_hidden_layers": 2},
+    "phi4_multimodal": {"num_hidden_layers": 2, "vision_config": {}, "audio_config": {}},
 }
 """What the default config of a class lacks, or what does not fit the other sizes."""
 

@@ -14,7 +14,7 @@ from transformers.initialization import no_init_weights
 
 from turnout.core.errors import ModelError, describe_error
 
-__all__ = ["build_empty", "build_filled", "build_shape", "model_class", "parse_config"]
+__all__ = ["build_empty", "build_filled", "build_shape", "model_class", "parse_config", "with_padding"]
 
 
 def parse_config(config: Mapping[str, Any]) -> PreTrainedConfig:
@@ -26,9 +26,17 @@ def parse_config(config: Mapping[str, Any]) -> PreTrainedConfig:
             "know it: pip install -U transformers"
         )
     try:
-        return CONFIG_MAPPING[kind].from_dict(copy.deepcopy(dict(config)))
+        parsed = CONFIG_MAPPING[kind].from_dict(copy.deepcopy(dict(config)))
     except Exception as error:  # each config checks its own keys, and raises what it likes
         raise ModelError(f"config.json: transformers cannot read it: {describe_error(error)}") from error
+    return with_padding(parsed)
+
+
+def with_padding(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Says that there is no padding token where a config says nothing: models of 5.0.0 ask for it."""
+    if not hasattr(config, "pad_token_id"):
+        config.pad_token_id = None
+    return config
 
 
 def model_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
@@ -39,18 +47,29 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
 
 def build_shape(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:
     """Returns the model on "meta", buffers too: it computes shapes alone."""
-    with torch.device("meta"), no_init_weights():
-        # Some operators know their shapes on "meta" in bfloat16 alone.
-        return _build(config, implementation, torch.bfloat16)
+    # Some operators know their shapes on "meta" in bfloat16 alone.
+    try:
+        with torch.device("meta"), no_init_weights():
+            return _build(config, implementation, torch.bfloat16)
+    except ModelError:  # some modules compute with numbers as they are built
+        model = _build_on_cpu(config, implementation, torch.bfloat16)
+        nn.Module.to(model, "meta")
+        return model
 
 
 def build_empty(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:
     """Returns the model with parameters on "meta", tied, and buffers on the CPU with their values."""
-    with torch.device("cpu"), _parameters_on_meta(), no_init_weights():
-        model = _build(config, implementation)
+    model = _build_on_cpu(config, implementation)
     model.tie_weights()
     _load_buffers(model)
     return model
+
+
+def _build_on_cpu(
+    config: PreTrainedConfig, implementation: str, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
+    with torch.device("cpu"), _parameters_on_meta(), no_init_weights():
+        return _build(config, implementation, dtype)
 
 
 def _load_buffers(model: nn.Module) -> None:

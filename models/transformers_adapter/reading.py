@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import transformers
 from transformers import PreTrainedConfig
 
 from turnout.core.errors import ModelError
@@ -15,10 +16,24 @@ from turnout.models.transformers_adapter.building import model_class, parse_conf
 from turnout.models.transformers_adapter.rotation import fixed_positions
 from turnout.models.transformers_adapter.rules import read_rules
 
-__all__ = ["read_spec"]
+__all__ = ["needed_version", "read_spec"]
 
 RECURRENT = ("linear_attention", "conv", "mamba", "recurrent")
 """Types of layers that keep a state instead of keys and values."""
+
+NEEDED = {
+    "AfmoeForCausalLM": (5, 4),
+    "AriaTextForCausalLM": (5, 18),
+    "CTRLLMHeadModel": (5, 13),
+    "GraniteMoeForCausalLM": (5, 13),
+    "GraniteMoeSharedForCausalLM": (5, 13),
+    "MoshiForCausalLM": (5, 18),
+    "OPTForCausalLM": (5, 2),
+    "PersimmonForCausalLM": (5, 2),
+    "StableLmForCausalLM": (5, 2),
+}
+"""The first version, major and minor, whose code calls the interfaces of attention and of masks, and knows
+shapes without values, as ``scripts/transformers_grid.py`` found."""
 
 
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
@@ -26,6 +41,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     architecture: str = config["architectures"][0]
     parsed = parse_config(config)
     _check_decoder(architecture, parsed)
+    _check_version(architecture)
     positions = _positions(parsed)
     rules = read_rules(parsed, positions)
     first = rules[0]
@@ -76,6 +92,22 @@ def _check_decoder(architecture: str, config: PreTrainedConfig) -> None:
             f"{architecture} keeps a recurrent state (Mamba, a gated delta net or a short convolution), "
             "which is not served yet; choose a model whose layers all use attention"
         )
+
+
+def _check_version(architecture: str) -> None:
+    """Raises ModelError where the installed transformers is too old for the architecture."""
+    needed = needed_version(architecture)
+    if needed is not None:
+        raise ModelError(
+            f"{architecture} is served from transformers {needed} on, and {transformers.__version__} is "
+            "installed: pip install -U transformers"
+        )
+
+
+def needed_version(architecture: str) -> str | None:
+    """Returns the version of transformers that the architecture needs; None: the installed one will do."""
+    needed, (major, minor, *_) = NEEDED.get(architecture, (0, 0)), transformers.__version__.split(".")
+    return ".".join(map(str, needed)) if (int(major), int(minor)) < needed else None
 
 
 def _positions(config: PreTrainedConfig) -> int:

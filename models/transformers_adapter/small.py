@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from turnout.models.transformers_adapter.building import with_padding
+
 __all__ = ["shrunk"]
 
 HEADS = 4
@@ -70,7 +72,8 @@ def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
     kept |= {name: value for name, value in sizes.items() if name in values or name in config.attribute_map}
     kept = {config.attribute_map.get(name, name): value for name, value in kept.items()}
     layers = _layers(values, config, kept)
-    return type(config).from_dict({**values, **_per_layer(values, config, layers), **kept, **_ropes(values)})
+    made = {**values, **_per_layer(values, config, layers), **kept, **_ropes(values)}
+    return with_padding(type(config).from_dict(made))
 
 
 def _is_size(value: object) -> bool:

@@ -15,8 +15,11 @@ import transformers
 from transformers import CONFIG_MAPPING
 
 from turnout import LLM, SamplingParams
+from turnout.models.transformers_adapter.reading import needed_version
 from turnout.scripts.transformers_grid import RESULTS, SIZES
 
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+"""Some modules of transformers 5.0 are scripted as they are imported."""
 TOKENS = 64
 SHARED = list(range(40, 60))
 """More than a block of the KV memory: what all prompts begin with."""
@@ -42,15 +45,6 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 }
 TRIED: Mapping[str, Any] = json.loads(RESULTS.read_text())
 MODELS = [kind for kind, each in TRIED["models"].items() if "difference" in each]
-UNSERVED: Mapping[str, frozenset[str]] = {
-    "5.0.0": frozenset(
-        {
-            *("afmoe", "apertus", "aria_text", "ctrl", "exaone4", "granitemoe", "granitemoeshared", "moshi"),
-            *("opt", "persimmon", "phi", "phi4_multimodal", "stablelm"),
-        }
-    )
-}
-"""What other versions of transformers than the results' cannot build, or not compute as one flat batch."""
 LATENT = frozenset(["axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "minicpm3", "youtu"])
 NOT_IN_SHAPE = {"one key head": LATENT, "all key heads": frozenset({"mimo_v2_flash"})}
 """What transformers itself cannot compute, because the numbers of heads depend on one another."""
@@ -66,10 +60,13 @@ def cases() -> Iterator[Any]:
             yield pytest.param(kind, shape, way, marks=marks, id=f"{kind}-{shape}-{way}")
 
 
-def is_served(kind: str, shape: str) -> bool:
-    """Is it of an architecture that the installed transformers has and can serve, in a shape that can be?"""
-    unserved = UNSERVED.get(transformers.__version__, frozenset())
-    return kind in CONFIG_MAPPING and kind not in unserved and kind not in NOT_IN_SHAPE.get(shape, ())
+def obstacle(kind: str, shape: str) -> str | None:
+    """Says why the installed transformers has no such model, or cannot serve it; None: it can."""
+    if kind not in CONFIG_MAPPING:
+        return f"transformers {transformers.__version__} has no {kind}"
+    if needed := needed_version(TRIED["models"][kind]["architecture"]):
+        return f"{kind} is served from transformers {needed} on"
+    return f"{kind} has no such shape: {shape}" if kind in NOT_IN_SHAPE.get(shape, ()) else None
 
 
 @torch.inference_mode()
@@ -84,8 +81,8 @@ def are_greedy(model: Any, prompt: list[int], tokens: list[int]) -> bool:
 def test_greedy_tokens_are_those_of_transformers(
     kind: str, shape: str, way: str, small_model: Callable[..., Any]
 ) -> None:
-    if not is_served(kind, shape):
-        pytest.skip(f"transformers {transformers.__version__} does not serve {kind} in this shape: {shape}")
+    if why := obstacle(kind, shape):
+        pytest.skip(why)
     folder, model = small_model(kind, **{**SIZES.get(kind, {}), **SHAPES[shape]})
     preempts = "preemption" in WAYS[way]
     options = {"dtype": "float32", "max_model_len": 128, "max_num_seqs": 16, "kv_memory": 2**26, **WAYS[way]}

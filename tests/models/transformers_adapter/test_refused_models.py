@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transformers import CONFIG_MAPPING
 
 from turnout.core.errors import ModelError
-from turnout.models.transformers_adapter import TransformersAdapter
+from turnout.models.transformers_adapter import TransformersAdapter, reading
+from turnout.models.transformers_adapter.building import parse_config
 from turnout.models.transformers_adapter.masks import window_of
 from turnout.models.transformers_adapter.small import shrunk
 
@@ -45,6 +47,25 @@ def test_more_heads_of_keys_than_of_queries_are_refused() -> None:
 def test_a_model_that_transformers_does_not_know_is_refused() -> None:
     with pytest.raises(ModelError, match="pip install -U transformers"):
         TransformersAdapter().spec({"model_type": "not-yet", "architectures": ["NotYetForCausalLM"]})
+
+
+def test_what_needs_a_newer_transformers_names_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("opt", "OPTForCausalLM")
+    monkeypatch.setattr(reading, "transformers", SimpleNamespace(__version__="5.1.3"))
+    with pytest.raises(
+        ModelError, match=r"OPTForCausalLM is served from transformers 5\.2 on, and 5\.1\.3 is"
+    ):
+        TransformersAdapter().spec(config)
+    for version in ("5.2.0", "5.10.0.dev0", "6.0.0"):
+        monkeypatch.setattr(reading, "transformers", SimpleNamespace(__version__=version))
+        assert reading.needed_version("OPTForCausalLM") is None
+
+
+def test_a_config_that_names_no_padding_token_is_read() -> None:
+    config = config_of("phi", "PhiForCausalLM")
+    assert (
+        parse_config({key: value for key, value in config.items() if "token" not in key}).pad_token_id is None
+    )
 
 
 def test_a_context_ends_where_rotations_would_depend_on_the_batch() -> None:
