@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
     from turnout.core.interfaces.models import ModelFamily
     from turnout.core.interfaces.observers import Observer
+    from turnout.core.interfaces.pooling import Pooling
     from turnout.core.interfaces.quantization import Quantizer
     from turnout.core.interfaces.router import Replica, Routable, Router
     from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy, Share
@@ -48,6 +49,7 @@ __all__ = [
     "ModelFamily",
     "Observer",
     "Placement",
+    "Pooling",
     "Quantizer",
     "Refusal",
     "Replica",
@@ -85,6 +87,7 @@ _HOMES = {
         "LogitsProcessor",
         "ModelFamily",
         "Observer",
+        "Pooling",
         "Quantizer",
         "Refusal",
         "Replica",

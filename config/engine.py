@@ -63,6 +63,13 @@ class EngineConfig(Config):
         DECODING, description="Decoding of requests that do not choose, as `NAME` or `NAME:option=value,…`."
     )
     """It is a default, not a restriction; see [below](#naming-a-policy)."""
+    pooling: str | None = Field(
+        None,
+        description="Pooling, which makes embeddings of prompts, as `NAME` or `NAME:option=value,…`; "
+        "default: the model's.",
+    )
+    """Without one in the model's folder, `last` for decoders and `mean` for encoders. See
+    [policies](policies.md#pooling)."""
     spec_draft: str | None = Field(
         None, description="Model that drafts for speculative decoding: a folder, hub name or short name."
     )

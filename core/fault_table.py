@@ -98,6 +98,7 @@ FAULTS = (
     Fault("decoding", ("forget", "counters"), Ends.NOTHING, "requests go on all the same"),
     Fault("decoding", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("decoding", ("start", "rows", "defaults", "parts"), Ends.START, _NOT_STARTED),
+    Fault("pooling", ("fold", "vectors"), Ends.REQUEST, "the other requests go on"),
     Fault(
         "logits_processor",
         ("wants",),

@@ -34,6 +34,7 @@ _NOUNS = {
     "kv_eviction": "eviction policy",
     "quantization": "quantizer",
     "decoding": "decoding strategy",
+    "pooling": "pooling strategy",
     "model": "model family",
 }
 

@@ -109,6 +109,15 @@ def register_launchers(register: Register) -> None:
 
 
 @hookimpl
+def register_poolings(register: Register) -> None:
+    register("cls", "turnout.plugins.poolings.cls:Cls")
+    register("last", "turnout.plugins.poolings.last:Last")
+    register("mean", "turnout.plugins.poolings.mean:Mean")
+    register("token", "turnout.plugins.poolings.token:Token")
+    register("weighted-mean", "turnout.plugins.poolings.mean:WeightedMean")
+
+
+@hookimpl
 def register_logits_processors(register: Register) -> None:
     """Registers them in the order in which they apply; masks apply after all others, of all plugins."""
     register("penalties", "turnout.plugins.logits_processors.penalties:Penalties")

@@ -25,6 +25,7 @@ from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import ModelFacts, Ready
 from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.pooling import PoolingFacts
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.gguf.summary import describe_types
 from turnout.models.meta_model import count_parameters
@@ -48,6 +49,7 @@ from turnout.runner.policies import (
     serving,
     show_figures,
 )
+from turnout.runner.pooling import build_pooling
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
 from turnout.runner.step_limits import batched_tokens, context_length
@@ -119,6 +121,7 @@ def build_engine(
     halves = KVHalves(policies.kv, checkpoint.spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
+    pooling = build_pooling(registry, config, checkpoint.spec, model, setup.dtype, None)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens, Scheduler),
         ModelRunner(model, kv.attention, setup.device, setup.capture),
@@ -128,6 +131,7 @@ def build_engine(
         observers,
         policies.processors,
         policies.admission,
+        pooling,
         overlaps=setup.overlaps,
         named_decodings=policies.named_decodings,
     )
@@ -139,7 +143,9 @@ def build_engine(
                 engine.show_figures(kind, part, part.figures)
     return AssembledEngine(
         engine=engine,
-        ready=_Parts(config, checkpoint, setup, policies, budget, model, resources, kv, format).ready(),
+        ready=_Parts(
+            config, checkpoint, setup, policies, budget, model, resources, kv, format, pooling.facts
+        ).ready(),
         folder=checkpoint.folder,
         registry=registry,
         spec=checkpoint.spec,
@@ -174,6 +180,7 @@ def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Lim
         max_model_len=budget.max_model_len,
         vocab_size=checkpoint.spec.vocab_size,
         max_waiting=config.max_waiting,
+        generates=not checkpoint.spec.encoder,
         eos_token_ids=checkpoint.eos_token_ids,
     )
 
@@ -182,7 +189,7 @@ def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, setup: Co
     kv, length, tokens = (
         policies.kv,
         context_length(config, spec),
-        batched_tokens(config, setup.device.type),
+        batched_tokens(config, setup.device.type, spec),
     )
     with as_plugin_errors(f"{title_of(kv, 'kv')}: positions"):
         request_tokens = kv.positions(length, tokens)
@@ -215,6 +222,7 @@ class _Parts:
     resources: EngineResources
     kv: KVMemory
     format: FoundFormat
+    pooling: PoolingFacts
 
     def ready(self) -> Ready:
         return Ready(
@@ -230,6 +238,7 @@ class _Parts:
             output_format=self.format.format,
             fingerprint=fingerprint(self.config, self.checkpoint, self.setup),
             facts=self._facts(),
+            pooling=self.pooling,
             announces=isinstance(self.kv.cache, PrefixAnnouncer) and self.kv.cache.announces,
             resumes=all(decoding.resumes for decoding in self.policies.decodings_by_name.values()),
             cpu_kernels=self.setup.cpu_kernels,

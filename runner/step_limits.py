@@ -11,12 +11,13 @@ __all__ = ["batched_tokens", "context_length"]
 _BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 
 
-def batched_tokens(config: EngineConfig, device: str) -> int:
+def batched_tokens(config: EngineConfig, device: str, spec: ModelSpec | None = None) -> int:
     """Returns how many tokens a step computes at most: it should take no longer than a reader notices.
 
-    `device`: its type, ``cpu`` or ``cuda``.
+    `device`: its type, ``cpu`` or ``cuda``. spec: of the model; an encoder computes any prompt in one step.
     """
-    return config.max_num_batched_tokens or _BATCHED_TOKENS[device]
+    tokens = config.max_num_batched_tokens or _BATCHED_TOKENS[device]
+    return max(tokens, context_length(config, spec)) if spec is not None and spec.encoder else tokens
 
 
 def context_length(config: EngineConfig, spec: ModelSpec) -> int:

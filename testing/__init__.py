@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from turnout.testing.suites.model_family import ModelFamilySuite
     from turnout.testing.suites.observer import ObserverSuite
     from turnout.testing.suites.output_format import OutputFormatSuite
+    from turnout.testing.suites.pooling import PoolingSuite
     from turnout.testing.suites.proposer import ProposerSuite
     from turnout.testing.suites.quantizer import QuantizerSuite
     from turnout.testing.suites.router import RouterSuite
@@ -36,6 +37,7 @@ __all__ = [
     "ModelFamilySuite",
     "ObserverSuite",
     "OutputFormatSuite",
+    "PoolingSuite",
     "ProposerSuite",
     "QuantizerSuite",
     "RouterSuite",
@@ -54,6 +56,7 @@ _HOMES = {
     "ModelFamilySuite": "turnout.testing.suites.model_family",
     "ObserverSuite": "turnout.testing.suites.observer",
     "OutputFormatSuite": "turnout.testing.suites.output_format",
+    "PoolingSuite": "turnout.testing.suites.pooling",
     "ProposerSuite": "turnout.testing.suites.proposer",
     "QuantizerSuite": "turnout.testing.suites.quantizer",
     "RouterSuite": "turnout.testing.suites.router",

@@ -21,6 +21,7 @@ from turnout.testing.suites.logits_processor import LogitsProcessorSuite
 from turnout.testing.suites.model_family import ModelFamilySuite
 from turnout.testing.suites.observer import ObserverSuite
 from turnout.testing.suites.output_format import OutputFormatSuite
+from turnout.testing.suites.pooling import PoolingSuite
 from turnout.testing.suites.proposer import ProposerSuite
 from turnout.testing.suites.quantizer import QuantizerSuite
 from turnout.testing.suites.router import RouterSuite
@@ -38,6 +39,7 @@ SUITES: dict[str, type[Suite[Any]]] = {
         QuantizerSuite,
         DecodingSuite,
         ProposerSuite,
+        PoolingSuite,
         LengthPredictorSuite,
         AdmissionPolicySuite,
         RouterSuite,

@@ -58,6 +58,7 @@ _ALL = (
         "ProposerSuite",
         f"{SERVE} --decoding speculative:proposer=$name",
     ),
+    Skeleton("pooling", "pooling strategy", "PoolingSuite", f"{SERVE} --pooling $name"),
     Skeleton(
         "length_predictor",
         "length predictor",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.logits_processing import LogitsProcessors
+from turnout.core.engine.pooling.decoding import NoDecoding
+from turnout.core.engine.pooling.dispatch import PoolingDispatch
 from turnout.core.errors import Interrupted, RequestError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.plugin_faults import title_of
@@ -28,14 +30,24 @@ class Limits:
     max_waiting: int
     """Requests that may wait; further ones are rejected as overload."""
     eos_token_ids: frozenset[int] = frozenset()
+    generates: bool = True
+    """False: the model is an encoder."""
 
 
 class Admission:
     """Rejects requests that could never run, which would block the head of the queue for ever."""
 
     def __init__(
-        self, limits: Limits, scheduler: Scheduler, dispatch: DecodingDispatch, processors: LogitsProcessors
+        self,
+        limits: Limits,
+        scheduler: Scheduler,
+        dispatch: DecodingDispatch,
+        processors: LogitsProcessors,
+        pooling: PoolingDispatch | None = None,
     ) -> None:
+        """pooling: None: requests that generate nothing are refused."""
+        self._pooling = pooling
+        self._no_decoding = NoDecoding()
         self._limits = limits
         self._scheduler = scheduler
         self._dispatch = dispatch
@@ -44,6 +56,10 @@ class Admission:
     def admit(self, spec: RequestSpec, now: float) -> Request:
         """Builds the request of `spec`. Raises RequestError, with the numbers, if it can never be served."""
         self._check_tokens(spec)
+        if spec.pooling is not None:
+            return self._admit_pooling(spec, now)
+        if not self._limits.generates:
+            raise RequestError("the model is an encoder: it gives embeddings or scores, and no text", "model")
         decoding, width = self._dispatch.choose(spec.params)
         _check_resumes(spec, decoding)
         request = Request(
@@ -59,6 +75,25 @@ class Admission:
         request.processors = self._processors.wanted(request, others)
         self._scheduler.check(request)
         self._dispatch.check(request)
+        return request
+
+    def _admit_pooling(self, spec: RequestSpec, now: float) -> Request:
+        if self._pooling is None:
+            raise RequestError("this engine gives neither embeddings nor scores", "model")
+        length, prompt = self._limits.max_model_len, len(spec.prompt)
+        if prompt > length:
+            raise RequestError(
+                f"the text has {prompt} tokens, but the model takes {length}; shorten it or set "
+                "truncate_prompt_tokens",
+                "prompt",
+            )
+        pooling = self._pooling.admit(spec)
+        arrival = now if spec.arrival is None else spec.arrival
+        request = Request(spec, self._no_decoding, arrival, prompt, frozenset(), 1)
+        request.pooling = pooling
+        request.prompt_scores_due = False
+        self._check_fits(request)
+        self._scheduler.check(request)
         return request
 
     def _output_limit(self, spec: RequestSpec) -> int:

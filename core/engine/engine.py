@@ -20,6 +20,8 @@ from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
 from turnout.core.engine.lockstep import Lockstep, LockstepTokens, are_alike
 from turnout.core.engine.logits_processing import LogitsProcessors, PreparationWork
 from turnout.core.engine.observers import Observers
+from turnout.core.engine.pooling.dispatch import PoolingDispatch
+from turnout.core.engine.pooling.steps import PoolingSteps
 from turnout.core.engine.request_table import RequestTable
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces.admission import AdmissionPolicy
@@ -49,11 +51,14 @@ class Engine:
         observers: Observers | None = None,
         processors: LogitsProcessors | None = None,
         admission: AdmissionPolicy | None = None,
+        pooling: PoolingDispatch | None = None,
         *,
         overlaps: bool = False,
         named_decodings: int = 1,
     ) -> None:
-        """overlaps: whether a step is handed to the device before the tokens of the last one are known.
+        """pooling: None: requests that generate nothing are refused.
+
+        overlaps: whether a step is handed to the device before the tokens of the last one are known.
 
         named_decodings: how many of `decodings`, from the first on, the configuration names.
         """
@@ -63,11 +68,12 @@ class Engine:
         self.clock = clock
         self._dispatch = DecodingDispatch(decodings, limits.vocab_size, named_decodings)
         self._processors = processors or LogitsProcessors()
-        self._admission = Admission(limits, scheduler, self._dispatch, self._processors)
+        self._admission = Admission(limits, scheduler, self._dispatch, self._processors, pooling)
         self._observers = observers or Observers()
         self.shedding = GuardedAdmission(admission, scheduler)
         self._requests = RequestTable(scheduler, self._dispatch, self._observers, self.shedding)
         self._lockstep = Lockstep(scheduler, self._requests)
+        self._pooling = PoolingSteps(pooling, self._requests, clock, overlaps=overlaps) if pooling else None
         self._figures = FigureCollector()
         self._asked: list[Asked] = []
         self._kv = scheduler.kv
@@ -143,7 +149,7 @@ class Engine:
 
     def preparation(self, spec: RequestSpec) -> list[PreparationWork]:
         """Returns the work to do before `add`, in any thread; that and this may raise RequestError."""
-        return self._processors.preparation(spec)
+        return self._processors.preparation(spec) if spec.pooling is None else []
 
     def add(self, spec: RequestSpec) -> None:
         """Queues a request. Raises RequestError, with the numbers, if it can never be served.
@@ -194,6 +200,8 @@ class Engine:
         if logits is None:
             return deltas
         self._record(plan, logits)
+        if self._pooling is not None and logits.hidden:
+            deltas += self._pooling.take_in(plan.chunks, logits)
         deltas += self._decide(logits)
         if self._observers.of_steps:
             self._observers.step_finished(self._step_record(plan, started))
@@ -317,7 +325,7 @@ class Engine:
     def _resolve_in_flight(self) -> list[Delta]:
         """Waits for the tokens chosen in the step before, if they are in flight, and for nothing later."""
         in_flight, self._in_flight = self._in_flight, []
-        deltas = []
+        deltas = [] if self._pooling is None else self._pooling.resolve()
         for each in in_flight:
             if isinstance(each, InFlightTokens):
                 deltas += self._resolve(each)

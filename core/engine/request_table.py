@@ -13,6 +13,7 @@ from turnout.core.errors import RequestError
 from turnout.core.interfaces.scheduling import Drop
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import Delta
+from turnout.core.types.pooling import Pooled
 from turnout.core.types.request import Request, Timing, request_of
 from turnout.core.types.request import Sequence as TokenSequence
 
@@ -102,7 +103,26 @@ class RequestTable:
             return self._dispatch.blame(request, f"ended {request!r} with {ended} of n={choices} choices")
         return ""
 
+    def finish(self, request: Request) -> None:
+        """Notes that nothing is left to compute for a request, whose result is in flight."""
+        self._scheduler.queues.finish(request)
+
     # -------------------------------------------------------------- the end of a request
+
+    def end_pooled(self, request: Request, pooled: Pooled, now: float) -> list[Delta]:
+        """Ends a request whose prompt was pooled."""
+        request.ended, request.timing.first_token = 1, now
+        self._scheduler.observe(request, 0, now)
+        self._retire(request, request.live, "stop", now)
+        return [
+            Delta(
+                request_id=request.id,
+                finish_reason="stop",
+                pooled=pooled,
+                cached_tokens=request.cached_tokens,
+                timing=request.timing if request.spec.timing else None,
+            )
+        ]
 
     def fail(self, request: Request, fault: str | RequestError, now: float) -> list[Delta]:
         """Ends a request because of a fault of its strategy or of a logits processor, or its own."""
@@ -135,7 +155,7 @@ class RequestTable:
     def _close(self, request: Request, reason: str, now: float) -> None:
         del self._requests[request.id]
         request.timing.finished = now
-        if reason in ("stop", "length"):
+        if reason in ("stop", "length") and request.pooling is None:
             self._scheduler.predictions.observe(request.view)
         self._admission.observe(request)
         self._observers.request_finished(request, reason)

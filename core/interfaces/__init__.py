@@ -34,6 +34,7 @@ from turnout.core.interfaces.observers import (
     RequestRecord,
     StepRecord,
 )
+from turnout.core.interfaces.pooling import Pooling
 from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.quantization import Adopter, ExportedLayer, Exporter, Quantizer
 from turnout.core.interfaces.resources import Companion, Resources
@@ -81,6 +82,7 @@ __all__ = [
     "Observer",
     "OutputFormat",
     "PoolSize",
+    "Pooling",
     "PreemptionRecord",
     "PrefixPins",
     "Proposal",

@@ -31,6 +31,8 @@ class ModelCapabilities:
     returns hidden [rows, hidden_size] of those rows alone; None: of all. So it computes what follows its last
     attention only for rows whose logits are wanted, in a prompt usually the last. Other models are called
     without."""
+    token_types: bool = False
+    """Its forward takes ``token_types``, int64 [tokens], by that name: 1 in a pair's second text, else 0."""
     float32: tuple[str, ...] = ()
     """Parts of names, as ``mlp.gate`` is one of ``layers.0.mlp.gate.weight``. Parameters of these names stay
     in float32, whatever the model computes in."""

@@ -105,6 +105,11 @@ def register_proposers(register: Register) -> None:
 
 
 @hookspec
+def register_poolings(register: Register) -> None:
+    """Offers pooling strategies (`Pooling`), for embeddings and scores, chosen with ``--pooling``."""
+
+
+@hookspec
 def register_length_predictors(register: Register) -> None:
     """Offers predictors of output lengths (`LengthPredictor`), chosen with ``--length-predictor``."""
 

@@ -14,6 +14,7 @@ from turnout.core.interfaces.launcher import Launcher
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.observers import Observer
+from turnout.core.interfaces.pooling import Pooling
 from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
@@ -40,6 +41,7 @@ KINDS = {
         Kind("quantization", "register_quantizers", Quantizer),
         Kind("decoding", "register_decodings", Decoding),
         Kind("proposer", "register_proposers", Proposer),
+        Kind("pooling", "register_poolings", Pooling),
         Kind("length_predictor", "register_length_predictors", LengthPredictor),
         Kind("admission", "register_admissions", AdmissionPolicy),
         Kind("router", "register_routers", Router),

@@ -17,6 +17,7 @@ from turnout.core.interfaces.launcher import Launcher
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.observers import Observer, WatchingHook
+from turnout.core.interfaces.pooling import Pooling
 from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
@@ -136,6 +137,8 @@ class Registry:
     def create(self, kind: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
     @overload
     def create(self, kind: Literal["proposer"], spec: str, **given: object) -> Proposer: ...
+    @overload
+    def create(self, kind: Literal["pooling"], spec: str, **given: object) -> Pooling: ...
     @overload
     def create(self, kind: Literal["router"], spec: str, **given: object) -> Router: ...
     @overload

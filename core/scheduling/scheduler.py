@@ -219,7 +219,7 @@ class Scheduler:
             return False
         sequence = live[0]
         tokens, start = sequence.tokens, sequence.computed
-        if not sequence.held or sequence.draft or len(tokens) - start != 1:
+        if not sequence.held or sequence.draft or len(tokens) - start != 1 or request.pooling is not None:
             return False
         grows = start % self.growth_unit == 0 or request.forks
         if grows and not self.kv.reserve([Span(sequence, start, start + 1)]):
@@ -252,7 +252,8 @@ class Scheduler:
         return True
 
     def _spans(self, request: Request, limit: int, step: _Step) -> list[Span]:
-        budget = min(limit, step.budget)
+        whole = request.pooling is not None and request.pooling.whole and limit > 0
+        budget = step.budget if whole else min(limit, step.budget)
         if request.prompt_scores_due and budget > 0:
             budget = max(1, budget // self._cost(request, step))
         return spans_within(request, budget, self.kv)

@@ -33,6 +33,9 @@ def spans_within(request: Request, budget: int, kv: KVCache) -> list[Span]:
     """
     if budget <= 0:
         return []
+    if request.pooling is not None and request.pooling.whole:
+        whole = Span(request.live[0], 0, len(request.prompt))
+        return [whole] if whole.tokens <= budget else []
     if len(request.live) == 1:
         sequence = request.live[0]
         start = sequence.computed if sequence.held else _found(sequence, kv)
@@ -56,6 +59,8 @@ def without_draft(span: Span) -> Span:
 def chunk_of(span: Span) -> Chunk:
     """Builds the chunk of a span, with logits from the last token on; drops the drafts that did not fit."""
     sequence, start, end = span
+    if (pooling := sequence.request.pooling) is not None:
+        return Chunk(sequence, start, sequence.tokens[start:end], 0, pooled=pooling.wanted(start, end))
     length = len(sequence.tokens)
     rows = max(0, end - length + 1)
     sequence.draft = sequence.draft[: max(0, rows - 1)]

@@ -14,6 +14,7 @@ import msgspec
 from turnout.core.types.block_events import AllBlocksCleared, BlockRemoved, BlockStored
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.output_format import OutputFormat
+from turnout.core.types.pooling import Pooled, PoolingFacts
 from turnout.core.types.request import RequestSpec, Timing
 
 __all__ = [
@@ -157,6 +158,8 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     """With ``overloaded``: seconds after which the client should try again."""
     timing: Timing | None = None
     """On a request's last delta, if the request asked for it."""
+    pooled: Pooled | None = None
+    """Of a request that pools, on its only delta."""
     prompt_logprobs: Sequence[TokenLogprobs] | None = None
     """On a request's first delta, if it asked for them: of the prompt from its second token on, or from where
     the `PromptScores` before it end."""
@@ -374,6 +377,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How the model writes reasoning and tool calls; None: not known."""
     facts: ModelFacts = ModelFacts()
     """What is told of the model itself."""
+    pooling: PoolingFacts | None = None
+    """What the engine makes of prompts of requests that generate nothing; None: it refuses them."""
     announces: bool = False
     """Whether the KV backend can tell which prefixes it keeps, and keeps some."""
     resumes: bool = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout.core.types.layer_attention import AttentionFeature, LayerAttention
+from turnout.core.types.pooling import ScoreHead
 
 __all__ = ["ModelSpec", "RopeSpec"]
 
@@ -27,7 +28,7 @@ class RopeSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The shape of a decoder-only transformer, read from a checkpoint's ``config.json``."""
+    """The shape of a transformer, read from a checkpoint's ``config.json``."""
 
     architecture: str
     """The architecture that ``config.json`` names."""
@@ -66,6 +67,10 @@ class ModelSpec:
     attention: tuple[LayerAttention, ...] = ()
     """How each layer attends, one rule a layer; empty: every layer attends plainly, in the shape that
     ``heads``, ``kv_heads`` and ``head_dim`` give."""
+    encoder: bool = False
+    """Whether it attends in both directions: it generates nothing, and a step computes whole prompts."""
+    head: ScoreHead | None = None
+    """The classification head, whose module has ``score(pooled)``, [rows, hidden_size] to [rows, labels]."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The checkpoint's ``config.json``, for what a family's `build` needs and no field has; where a family's
     `spec` leaves it empty, the server fills it in."""

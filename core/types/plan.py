@@ -35,6 +35,8 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     """Trailing positions that need logits; 0 while a prompt is only partly computed."""
     scored: range = range(0)
     """Positions of a prompt that need log-probabilities of the token that follows."""
+    pooled: range | None = None
+    """Of a request that pools: positions whose hidden states it reads. None: the request generates."""
 
     @property
     def end(self) -> int:
@@ -103,6 +105,9 @@ class Logits:
     """For each scored position of a chunk, the prompt token that follows it."""
     pick: Callable[[Tensor, list[int]], Tensor] = getitem
     """Returns rows by number; a runner may give a function that does not wait for the device."""
+    hidden: Mapping[Sequence, Tensor] = field(default_factory=dict)
+    """For each chunk of a request that pools, the hidden states [positions, hidden_size] that it reads; valid
+    until the next step."""
 
     def of(self, sequences: Iterable[Sequence]) -> Tensor:
         """Returns the rows of `sequences`, in that order; without a copy if those are all rows."""

@@ -13,6 +13,7 @@ import msgspec
 from turnout.core.errors import RequestError
 from turnout.core.types.extra_args import ExtraArg
 from turnout.core.types.logprobs import TokenLogprobs
+from turnout.core.types.pooling import PoolingParams, PromptPooling
 from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = [
@@ -75,6 +76,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Whether to report its `Timing` with the last delta."""
     cache_salt: str = ""
     """Only requests with the same salt share computed prefixes with it."""
+    pooling: PoolingParams | None = None
+    """Set if it generates nothing: its prompt is computed and pooled. Its `params` are not used then."""
     resume: Resumption | None = None
     """Set if an engine that is gone had admitted the request."""
 
@@ -199,6 +202,7 @@ class Request:
         "live",
         "most_computed",
         "output_tokens",
+        "pooling",
         "processors",
         "prompt_scores",
         "prompt_scores_due",
@@ -229,6 +233,8 @@ class Request:
         """The logits processors that apply to it."""
         self.fault: str | RequestError | None = None
         """Why it cannot continue, if a logits processor failed at it; a RequestError if that is its fault."""
+        self.pooling: PromptPooling | None = None
+        """What becomes of its prompt, if it generates nothing."""
         self.timing = Timing(arrival=arrival)
         self.limit = limit
         """Length at which its sequences end: prompt plus max_tokens."""
@@ -325,7 +331,9 @@ class Request:
 
     @property
     def unscored(self) -> range:
-        """Positions of the prompt to compute for the scores that are missing, cached or not."""
+        """Positions of the prompt to compute for its missing scores or its pooling, cached or not."""
+        if self.pooling is not None:
+            return self.pooling.unread
         if not self.prompt_scores_due:
             return range(0)
         return range(len(self.prompt_scores), len(self.prompt) - 1)
@@ -333,6 +341,8 @@ class Request:
     @property
     def decode_ready(self) -> bool:
         """Whether each live sequence is one token away from its next logits."""
+        if self.pooling is not None:
+            return False
         for sequence in self.live:  # noqa: SIM110
             if len(sequence.tokens) - sequence.computed != 1:
                 return False

@@ -18,8 +18,9 @@ from turnout.kernels.ragged import Numbers, ranges
 from turnout.runner.execution.capture import Capture
 from turnout.runner.execution.graphs import StepGraphs
 from turnout.runner.execution.piecewise_graphs import MAX_TOKENS, PiecewiseGraphs
+from turnout.runner.execution.pooled_rows import PooledRows
 from turnout.runner.execution.prompt_logprobs import prompt_scores
-from turnout.runner.execution.step_inputs import look_up
+from turnout.runner.execution.step_inputs import look_up, token_types
 
 __all__ = ["ModelRunner"]
 
@@ -39,7 +40,8 @@ class ModelRunner:
         self.model = model
         self.attention = attention
         self.device = device
-        self._picks_rows = getattr(model, "capabilities", ModelCapabilities()).picks_rows
+        capabilities = getattr(model, "capabilities", ModelCapabilities())
+        self._picks_rows, self._token_types = capabilities.picks_rows, capabilities.token_types
         self._capturable = attention if capture and captures(attention) else None
         self._graphs = StepGraphs(model, device, capture) if capture else None
         self._pieces = PiecewiseGraphs(model, device, capture) if capture else None
@@ -51,13 +53,38 @@ class ModelRunner:
         chunks = plan.chunks
         if not chunks:  # a step that only preempted a request
             return Logits(torch.empty(0, 0, device=self.device), {})
+        pooled = PooledRows.of(chunks)
         wanted, rows = _wanted_rows(chunks)
-        hidden = self._hidden(plan, wanted)
+        hidden = self._hidden(plan, wanted if pooled is None else pooled.joined(wanted))
+        if pooled is not None:
+            return self._with_pooled(chunks, hidden, pooled, wanted, rows)
         prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         if len(wanted) < len(hidden):
             hidden = hidden[to_device(wanted, self.device)]
         values = self.model.logits(hidden)  # type: ignore[operator]  # nn.Module's methods are untyped
         return Logits(values, rows, prompts, gather_rows)
+
+    def _with_pooled(
+        self,
+        chunks: list[Chunk],
+        hidden: Tensor,
+        pooled: PooledRows,
+        wanted: Numbers,
+        rows: dict[Sequence, range],
+    ) -> Logits:
+        """Returns the logits of the chunks that generate, and the hidden states of those that are pooled."""
+        if len(hidden) == pooled.tokens:
+            prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
+            at, places = wanted, pooled.places()
+        else:  # the model picked rows
+            prompts = {}
+            joined = pooled.joined(wanted)
+            at, places = np.searchsorted(joined, wanted), pooled.places(joined)
+        read = {sequence: hidden[place.start : place.stop] for sequence, place in places.items()}
+        if not len(wanted):
+            return Logits(torch.empty(0, 0, device=self.device), rows, prompts, gather_rows, read)
+        values = self.model.logits(hidden[to_device(at, self.device)])  # type: ignore[operator]
+        return Logits(values, rows, prompts, gather_rows, read)
 
     def _hidden(self, plan: Plan, wanted: Numbers) -> Tensor:
         """Returns hidden states [tokens, hidden_size] of all tokens, or of the wanted rows alone."""
@@ -73,8 +100,9 @@ class ModelRunner:
         if self._pieces is not None and plan.tokens <= MAX_TOKENS:
             return self._pieces.run(attention, inputs, plan.chosen)
         more = (to_device(picked, self.device),) if (picked := self._picked(plan, wanted)) is not None else ()
+        types = {"token_types": to_device(token_types(chunks), self.device)} if self._token_types else {}
         ids, positions = to_device(inputs, self.device)
-        hidden: Tensor = self.model(look_up(ids, plan.chosen), positions, attention, *more)
+        hidden: Tensor = self.model(look_up(ids, plan.chosen), positions, attention, *more, **types)
         return hidden
 
     def _picked(self, plan: Plan, wanted: Numbers) -> Numbers | None:

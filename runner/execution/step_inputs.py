@@ -9,9 +9,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from turnout.core.types.plan import Chunk
 from turnout.kernels.gpu.staging import to_device
 
-__all__ = ["fill", "look_up"]
+__all__ = ["fill", "look_up", "token_types"]
 
 
 def look_up(ids: Tensor, chosen: Sequence[Tensor]) -> Tensor:
@@ -36,3 +37,13 @@ def fill(memory: Tensor, inputs: npt.NDArray[np.int64], chosen: Sequence[Tensor]
     to_device(host, memory.device, memory)
     if chosen:
         memory[0].copy_(look_up(memory[0], chosen))
+
+
+def token_types(chunks: Sequence[Chunk]) -> npt.NDArray[np.int64]:
+    """Returns for each token of the flat batch whether it belongs to a pair's second text, int64 [tokens]."""
+    types = []
+    for chunk in chunks:
+        pooling = chunk.sequence.request.pooling
+        second = pooling.params.second_text if pooling is not None else 0
+        types.append((np.arange(chunk.start, chunk.end) >= second) if second else np.zeros(len(chunk.tokens)))
+    return np.concatenate(types).astype(np.int64)

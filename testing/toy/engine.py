@@ -9,6 +9,7 @@ from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.observers import Observers
+from turnout.core.engine.pooling.dispatch import PoolingDispatch
 from turnout.core.errors import Overloaded
 from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.compute import Runner
@@ -49,6 +50,7 @@ def toy_engine(
     decodings: Sequence[Decoding] = (),
     runner: Runner | None = None,
     admission: AdmissionPolicy | None = None,
+    pooling: PoolingDispatch | None = None,
     waiting: int = 1000,
     overlaps: bool = False,
     grows_at: int | None = None,
@@ -71,7 +73,7 @@ def toy_engine(
         return float(next(ticks))
 
     runner = runner or ToyRunner(kv)
-    parts = (observers, processors, admission)
+    parts = (observers, processors, admission, pooling)
     return Engine(scheduler, runner, strategies, limits, clock, *parts, overlaps=overlaps)
 
 

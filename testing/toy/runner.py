@@ -80,7 +80,21 @@ class ToyRunner:
             read = [self.pool[slot] for slot in slots_of(self.kv, chunk.sequence, chunk.end)]
             rows[chunk.sequence] = range(len(values), len(values) + chunk.rows)
             values += [self.model(read[: chunk.end - chunk.rows + 1 + row]) for row in range(chunk.rows)]
-        return Logits(self.values(values), rows)
+        return Logits(self.values(values), rows, hidden=self._hidden(plan))
+
+    def _hidden(self, plan: Plan) -> dict[TokenSequence, Tensor]:
+        """The hidden states that are pooled: of each position, the token in memory and the sum up to it."""
+        pooled = [chunk for chunk in plan.chunks if chunk.pooled is not None]
+        if not pooled:
+            return {}
+        import torch
+
+        found = {}
+        for chunk in pooled:
+            read = [self.pool[slot] for slot in slots_of(self.kv, chunk.sequence, chunk.end)]
+            states = [[float(read[at]), float(sum(read[: at + 1]))] for at in chunk.pooled or ()]
+            found[chunk.sequence] = torch.tensor(states).reshape(-1, 2)
+        return found
 
     def _move(self, source: int, target: int, length: int, way: Way) -> None:
         read = self.host if way == "swap_in" else self.pool

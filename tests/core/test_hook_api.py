@@ -26,6 +26,7 @@ from turnout.core.interfaces import (
     launcher,
     logits_processor,
     observers,
+    pooling,
     proposer,
     router,
 )
@@ -55,6 +56,7 @@ from turnout.core.types.output_format import (
 )
 from turnout.core.types.placement import Placement
 from turnout.core.types.plan import Chunk, Logits, Move, Plan
+from turnout.core.types.pooling import PoolingParams, ScoreHead
 from turnout.core.types.request import Request, RequestSpec, Sequence, Timing
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.decoder.decoder import Decoder
@@ -82,6 +84,7 @@ IMPLEMENTED = [
     interfaces.Exporter,
     interfaces.Decoding,
     proposer.Proposer,
+    pooling.Pooling,
     logits_processor.LogitsProcessor,
     interfaces.ModelFamily,
     router.Router,
@@ -136,6 +139,8 @@ GIVEN = [
     RequestRecord,
     EngineRecord,
     SamplingParams,
+    PoolingParams,
+    ScoreHead,
     RequestSpec,
     Region,
     Calls,

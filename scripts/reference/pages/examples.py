@@ -16,6 +16,7 @@ NAMES = {
     "quantization": "eight-bits",
     "decoding": "sure-or-drawn",
     "proposer": "stutter",
+    "pooling": "largest",
     "admission": "few-each",
     "router": "short-apart",
     "launcher": "nice",

@@ -17,6 +17,7 @@ TOLD = {
     "register_quantizers": "quantizers",
     "register_decodings": "decoding",
     "register_proposers": "proposers",
+    "register_poolings": "poolings",
     "register_admissions": "admissions",
     "register_routers": "routers",
     "register_launchers": "launchers",

@@ -18,6 +18,7 @@ from turnout.core.interfaces.launcher import LaunchedEngine, Launcher
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.observers import Observer
+from turnout.core.interfaces.pooling import Pooling
 from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Adopter, Exporter, Quantizer
 from turnout.core.interfaces.router import Router
@@ -41,6 +42,7 @@ BASES: tuple[type, ...] = (
     Exporter,
     Decoding,
     Proposer,
+    Pooling,
     Router,
     Launcher,
     LaunchedEngine,

@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.plan": ("Logits",),
         "turnout.core.interfaces.resources": ("Resources", "Companion"),
     },
+    "Pooling strategies": {"turnout.core.types.pooling": ("PoolingParams",)},
     "KV backends": {
         "turnout.core.interfaces.kv": ("Span", "PoolSize"),
         "turnout.core.interfaces.compute": ("ComputeContext",),
@@ -52,6 +53,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "Model families": {
         "turnout.core.types.model_spec": ("ModelSpec",),
+        "turnout.core.types.pooling": ("ScoreHead",),
         "turnout.core.types.layer_attention": ("LayerAttention",),
         "turnout.core.types.placement": ("Placement",),
     },

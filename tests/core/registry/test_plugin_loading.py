@@ -74,6 +74,7 @@ def test_our_own_come_by_the_same_entry_point() -> None:
         "kv_eviction",
         "quantization",
         "decoding",
+        "pooling",
         "router",
         "launcher",
         "logits_processor",

@@ -9,6 +9,7 @@ import admission_mutants
 import kv_mutants
 import launcher_mutants
 import memory_mutants
+import pooling_mutants
 import pytest
 import router_mutants
 import scheduler_mutants
@@ -24,6 +25,7 @@ from turnout.testing import (
     LengthPredictorSuite,
     LogitsProcessorSuite,
     ModelFamilySuite,
+    PoolingSuite,
     ProposerSuite,
     QuantizerSuite,
     RouterSuite,
@@ -57,6 +59,7 @@ def mutants() -> list[Any]:
         (AdmissionPolicySuite, admission_mutants.ADMISSIONS, {}),
         (RouterSuite, router_mutants.ROUTERS, {}),
         (LauncherSuite, launcher_mutants.LAUNCHERS, {"seconds": 1.0}),
+        (PoolingSuite, pooling_mutants.POOLINGS, {}),
         (ProposerSuite, tensor_mutants.PROPOSERS, {}),
         (LogitsProcessorSuite, tensor_mutants.PROCESSORS, {}),
         (QuantizerSuite, tensor_mutants.QUANTIZERS, {}),

@@ -1,0 +1,202 @@
+"""Requests that generate nothing are served beside others: by each policy, chunked, preempted, in any batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor
+
+from turnout.core.engine.engine import Engine
+from turnout.core.engine.pooling.dispatch import PoolingDispatch
+from turnout.core.errors import RequestError
+from turnout.core.interfaces.pooling import Pooling
+from turnout.core.registry.registry import Registry
+from turnout.core.types.messages import Delta
+from turnout.core.types.pooling import Pooled, PoolingFacts, PoolingParams, ScoreHead
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.plugins.poolings.cls import Cls
+from turnout.plugins.poolings.last import Last
+from turnout.plugins.poolings.mean import Mean
+from turnout.plugins.poolings.token import Token
+from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.testing.toy.engine import toy_engine, toy_request
+from turnout.testing.toy.runner import toy_kv
+
+STRATEGIES: dict[str, Pooling] = {"mean": Mean(), "last": Last(), "cls": Cls(), "token": Token()}
+
+
+def plain(vectors: Tensor, params: PoolingParams) -> Callable[[], Pooled]:
+    return lambda: Pooled(vectors.float().numpy().tobytes(), tuple(vectors.shape))
+
+
+def dispatch(*, encoder: bool = False, head: ScoreHead | None = None, **more: Any) -> PoolingDispatch:
+    strategies = {**STRATEGIES, **more}
+    facts = PoolingFacts(pooling="mean", strategies=sorted(strategies), size=2, encoder=encoder)
+    return PoolingDispatch(strategies, facts, plain, head=head)
+
+
+def pooled_request(name: str, prompt: list[int], **params: Any) -> RequestSpec:
+    spec = toy_request(name, prompt, "greedy", 1)
+    return msgspec.structs.replace(spec, pooling=PoolingParams(**params), params=SamplingParams())
+
+
+def run(engine: Engine, specs: list[RequestSpec], every: int = 0) -> dict[str, Delta]:
+    """The last delta of each request; `every`: steps between arrivals."""
+    ended: dict[str, Delta] = {}
+    todo, steps = list(specs), 0
+    while todo or engine.busy:
+        while todo and (not every or steps % every == 0):
+            engine.add(todo.pop(0))
+            if every:
+                break
+        for delta in engine.step():
+            if delta.finish_reason:
+                ended[delta.request_id] = delta
+        steps += 1
+        assert steps < 5000
+    return ended
+
+
+def vector(delta: Delta) -> list[float]:
+    assert delta.pooled is not None, delta
+    return torch.frombuffer(bytearray(delta.pooled.data), dtype=torch.float32).tolist()
+
+
+def expected(prompt: list[int], pooling: str) -> list[float]:
+    """What the toy's hidden states, token and running sum, pool to."""
+    sums = torch.tensor(prompt).cumsum(0)
+    states = torch.stack([torch.tensor(prompt), sums], 1).float()
+    by_name = {"mean": states.double().mean(0).float(), "last": states[-1], "cls": states[0], "token": states}
+    return by_name[pooling].flatten().tolist()
+
+
+def prompts(count: int, seed: int = 0, most: int = 90) -> list[list[int]]:
+    """Some of which begin alike, so that prefixes are cached."""
+    rng = random.Random(seed)
+    begun = [rng.randrange(1, 7) for _ in range(most)]
+    return [
+        begun[: rng.randrange(0, most // 2)] + [rng.randrange(1, 7) for _ in range(rng.randrange(1, most // 2))]
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("policy", sorted(Registry.load().names("scheduler")))
+def test_every_policy_serves_them_beside_those_that_generate(policy: str) -> None:
+    """Memory is scarce: requests of both sorts are preempted, and computed or found anew."""
+    texts = prompts(24)
+    names = ["mean", "last", "cls", "token"] * 6
+    specs = [pooled_request(f"p{n}", text, pooling=names[n]) for n, text in enumerate(texts)]
+    chats = [toy_request(f"c{n}", text[:20], "greedy", 12) for n, text in enumerate(texts[:8])]
+    alone = run(toy_engine(Fcfs(), toy_kv(64, 4)), chats)
+    mixed = [spec for pair in zip(specs[:8], chats, strict=True) for spec in pair] + specs[8:]
+    scheduler = Registry.load().create("scheduler", policy)
+    engine = toy_engine(scheduler, toy_kv(26, 4), pooling=dispatch(), strict=True)
+    found = run(engine, mixed, every=1)
+    for spec, text, name in zip(specs, texts, names, strict=True):
+        assert vector(found[spec.id]) == expected(text, name), spec.id
+    for chat in chats:
+        assert found[chat.id].finish_reason == alone[chat.id].finish_reason
+    assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
+
+
+def test_a_cached_prefix_is_used_where_nothing_of_it_is_read() -> None:
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), pooling=dispatch())
+    text = [1, 2, 3, 4, 5, 6] * 6
+    cached = {
+        name: run(engine, [pooled_request(name, text, pooling=name)])[name].cached_tokens
+        for name in ("mean", "last", "cls", "token")
+    }
+    assert cached == {"mean": 0, "last": 32, "cls": 0, "token": 0}
+
+
+def test_where_steps_overlap_results_come_a_step_later() -> None:
+    texts = prompts(12, seed=2)
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), pooling=dispatch(), overlaps=True)
+    found = run(engine, [pooled_request(str(n), text) for n, text in enumerate(texts)])
+    assert all(vector(found[str(n)]) == expected(text, "mean") for n, text in enumerate(texts))
+    assert engine.stats().running == 0
+
+
+def test_a_request_in_flight_may_be_aborted() -> None:
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), pooling=dispatch(), overlaps=True)
+    engine.add(pooled_request("a", [1, 2, 3]))
+    assert engine.step() == []
+    engine.abort("a")
+    assert engine.step() == [] and not engine.busy
+
+
+def test_an_encoder_computes_whole_prompts() -> None:
+    """Each in one step, however the policy would cut it; a prompt that does not fit waits for the next."""
+    scheduler = Registry.load().create("scheduler", "sarathi")
+    engine = toy_engine(scheduler, toy_kv(64, 4), budget=48, pooling=dispatch(encoder=True))
+    seen: list[list[int]] = []
+    run_plan = engine.runner.run
+
+    def watched(plan: Any) -> Any:
+        seen.append([len(chunk.tokens) for chunk in plan.chunks])
+        return run_plan(plan)
+
+    engine.runner.run = watched  # type: ignore[method-assign]
+    texts = [[1] * 20, [2] * 20, [3] * 40, [4] * 48]
+    found = run(engine, [pooled_request(str(n), text) for n, text in enumerate(texts)])
+    assert all(vector(found[str(n)]) == expected(text, "mean") for n, text in enumerate(texts))
+    assert sorted(size for step in seen for size in step) == [20, 20, 40, 48]
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"dimensions": 3}, "dimensions is 3, but the model's vectors have 2"),
+        ({"pooling": "men"}, "no pooling is called 'men' here; known: cls, last, mean, token.*mean"),
+        ({"task": "classify"}, "the model has no classification head"),
+        ({"second_text": 99}, "second_text lies beyond the prompt"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(params: dict[str, Any], message: str) -> None:
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), pooling=dispatch())
+    with pytest.raises(RequestError, match=message):
+        engine.add(pooled_request("a", [1, 2], **params))
+
+
+def test_an_engine_without_pooling_refuses_them() -> None:
+    with pytest.raises(RequestError, match="neither embeddings nor scores"):
+        toy_engine(Fcfs(), toy_kv(64, 4)).add(pooled_request("a", [1, 2]))
+
+
+class Fails(Mean):
+    """Fails at prompts that begin with 6."""
+
+    where = "fold"
+
+    def fold(self, state: Tensor | None, hidden: Tensor, first: int) -> Tensor:
+        if self.where == "fold" and hidden[0, 0] == 6:
+            raise ValueError("six")
+        return super().fold(state, hidden, first)
+
+    def vectors(self, state: Tensor, length: int) -> Tensor:
+        if self.where == "vectors":
+            return state[None]
+        return super().vectors(state, length)
+
+
+def test_a_fault_of_a_strategy_ends_that_request_alone() -> None:
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), pooling=dispatch(fails=Fails()))
+    specs = [pooled_request(str(n), [n] * 9, pooling="fails") for n in (5, 6)]
+    found = run(engine, specs)
+    assert vector(found["5"]) == expected([5] * 9, "mean")
+    assert "fold failed: ValueError: six" in found["6"].error and found["6"].error_kind == "internal"
+
+
+def test_vectors_of_a_wrong_shape_are_a_fault() -> None:
+    class Shapeless(Fails):
+        where = "vectors"
+
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), pooling=dispatch(fails=Shapeless()))
+    found = run(engine, [pooled_request("a", [1] * 9, pooling="fails")])
+    assert r"gave vectors of shape [1, 2]; expected [size]" in found["a"].error

@@ -1,0 +1,36 @@
+"""Our pooling strategies, each with one mistake."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from turnout.plugins.poolings.cls import Cls
+from turnout.plugins.poolings.last import Last
+from turnout.plugins.poolings.mean import Mean
+
+
+class KeepsAView(Last):
+    """Reads memory of a later step."""
+
+    def fold(self, state: None, hidden: Tensor, first: int) -> Tensor:
+        return hidden[0]
+
+
+class SharesItsState(Mean):
+    """Adds up all prompts of the engine."""
+
+    total: Tensor | None = None
+
+    def fold(self, state: Tensor | None, hidden: Tensor, first: int) -> Tensor:
+        self.total = super().fold(self.total, hidden, first)
+        return self.total
+
+
+class KeepsTheDtype(Cls):
+    """Gives bfloat16 where the model computes in it."""
+
+    def fold(self, state: None, hidden: Tensor, first: int) -> Tensor:
+        return hidden[0].clone()
+
+
+POOLINGS = [KeepsAView, SharesItsState, KeepsTheDtype]
