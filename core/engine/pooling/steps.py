@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from turnout.core.clock import Clock
 from turnout.core.engine.pooling.dispatch import PoolingDispatch
-from turnout.core.engine.request_table import RequestTable
 from turnout.core.types.messages import Delta
 from turnout.core.types.plan import Chunk, Logits
 from turnout.core.types.pooling import Pooled
@@ -15,11 +15,19 @@ from turnout.core.types.request import Request
 __all__ = ["PoolingSteps"]
 
 
+class Requests(Protocol):
+    """The part of the request table that is used here."""
+
+    def finish(self, request: Request) -> None: ...
+    def end_pooled(self, request: Request, pooled: Pooled, now: float) -> list[Delta]: ...
+    def fail(self, request: Request, fault: str, now: float) -> list[Delta]: ...
+
+
 class PoolingSteps:
     """Reads the hidden states of each step, and ends the requests whose prompts are complete."""
 
     def __init__(
-        self, dispatch: PoolingDispatch, requests: RequestTable, clock: Clock, *, overlaps: bool
+        self, dispatch: PoolingDispatch, requests: Requests, clock: Clock, *, overlaps: bool
     ) -> None:
         """overlaps: whether results are waited for in the next step only."""
         self._dispatch = dispatch

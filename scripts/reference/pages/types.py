@@ -40,7 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.plan": ("Logits",),
         "turnout.core.interfaces.resources": ("Resources", "Companion"),
     },
-    "Pooling strategies": {"turnout.core.types.pooling": ("PoolingParams",)},
+    "Pooling strategies": {"turnout.core.types.pooling.prompt": ("PoolingParams",)},
     "KV backends": {
         "turnout.core.interfaces.kv": ("Span", "PoolSize"),
         "turnout.core.interfaces.compute": ("ComputeContext",),
@@ -53,7 +53,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "Model families": {
         "turnout.core.types.model_spec": ("ModelSpec",),
-        "turnout.core.types.pooling": ("ScoreHead",),
+        "turnout.core.types.pooling.model": ("ScoreHead",),
         "turnout.core.types.layer_attention": ("LayerAttention",),
         "turnout.core.types.placement": ("Placement",),
     },

@@ -1,4 +1,4 @@
-"""Requests that generate nothing are served beside others: by each policy, chunked, preempted, in any batch."""
+"""Requests that generate nothing are served beside others: by each policy, chunked, and preempted."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def prompts(count: int, seed: int = 0, most: int = 90) -> list[list[int]]:
     rng = random.Random(seed)
     begun = [rng.randrange(1, 7) for _ in range(most)]
     return [
-        begun[: rng.randrange(0, most // 2)] + [rng.randrange(1, 7) for _ in range(rng.randrange(1, most // 2))]
+        begun[: rng.randrange(0, most // 2)]
+        + [rng.randrange(1, 7) for _ in range(rng.randrange(1, most // 2))]
         for _ in range(count)
     ]
 

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
 
 from turnout.core.errors import RequestError
 
-__all__ = [
-    "Activation",
-    "EmbedderConfig",
-    "Pooled",
-    "PoolingFacts",
-    "PoolingParams",
-    "PromptPooling",
-    "Reads",
-    "ScoreHead",
-    "Similarity",
-    "Task",
-]
+__all__ = ["Pooled", "PoolingParams", "PromptPooling", "Reads", "Task"]
 
 Task = Literal["embed", "classify"]
 Reads = Literal["first", "last", "all"]
-Activation = Literal["sigmoid", "softmax", "none"]
-Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 MOST_DIMENSIONS = 2**31 - 1
 
@@ -72,73 +57,6 @@ class Pooled(msgspec.Struct, frozen=True):
     """float32, the low byte first, row by row."""
     shape: tuple[int, ...]
     """[size], or [tokens, size] of a strategy that gives a vector for each token."""
-
-
-@dataclass(frozen=True)
-class ScoreHead:
-    """The classification head of a checkpoint. The module computes it: ``score(pooled)``."""
-
-    labels: tuple[str, ...]
-    """The names of the scores, in their order."""
-    pooling: str = "cls"
-    """The strategy whose vector the head reads."""
-    activation: Activation = "none"
-    """What turns scores into probabilities."""
-
-
-@dataclass(frozen=True)
-class EmbedderConfig:
-    """How a model's folder says that texts are embedded."""
-
-    pooling: str | None = None
-    """The name of the strategy; None: the folder does not say."""
-    normalize: bool | None = None
-    """Whether vectors get the length 1; None: the folder does not say."""
-    projections: tuple[Path, ...] = ()
-    """Folders of linear layers that vectors go through, in order."""
-    max_length: int | None = None
-    """The most tokens of a text; None: as many as the model takes."""
-    lower_case: bool = False
-    """Whether texts are lowered before they become tokens."""
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    """What is put in front of a text, by name."""
-    default_prompt: str | None = None
-    """The name of the prompt for texts that name none."""
-    similarity: Similarity = "cosine"
-    """How two vectors are compared."""
-    dimensions: tuple[int, ...] = ()
-    """The sizes to which the model was trained to be cut; empty: any."""
-    activation: Activation | None = None
-    """What turns the head's scores into probabilities; None: as the head has it."""
-
-
-class PoolingFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a server has to know of an engine that pools."""
-
-    pooling: str
-    """The strategy of requests that name none."""
-    strategies: list[str] = []
-    """All on offer."""
-    per_token: list[str] = []
-    """Those of them that give a vector for each token."""
-    size: int
-    """Numbers of a vector."""
-    encoder: bool = False
-    """Whether the model generates no text."""
-    embedder: bool = False
-    """Whether the model's folder, or the configuration, says how it embeds."""
-    max_length: int | None = None
-    """The most tokens of a text, if fewer than the model takes."""
-    lower_case: bool = False
-    """Whether texts are lowered before they become tokens."""
-    prompts: dict[str, str] = {}
-    """What is put in front of a text, by name."""
-    default_prompt: str | None = None
-    """The name of the prompt for texts that name none."""
-    similarity: Similarity = "cosine"
-    """How two vectors are compared."""
-    labels: list[str] = []
-    """The names of the head's scores; empty: the model has no head."""
 
 
 class Strategy(Protocol):
