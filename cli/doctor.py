@@ -45,6 +45,7 @@ def _machine() -> Iterator[tuple[str, str]]:
     from turnout.runner.memory.budget import format_bytes
     from turnout.runner.memory.control_groups import cpu_quota
     from turnout.runner.memory.host_memory import free_host_memory
+    from turnout.runner.memory.numa import numa_nodes
 
     features = [name for name in TOLD if name in cpu_features()]
     quota = cpu_quota()
@@ -53,6 +54,8 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "CPU", ", ".join(features) or "of none of the kinds that kernels are chosen by"
     yield "cores", f"{_cores()}" if quota is None else f"{_cores()}; a quota leaves the time of {quota:g}"
     yield "threads", f"{torch.get_num_threads()}"
+    if len(nodes := numa_nodes()) > 1:
+        yield "NUMA nodes", ", ".join(f"{node} with {len(cores)} cores" for node, cores in nodes.items())
     yield "free memory", format_bytes(free_host_memory())
 
 

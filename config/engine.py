@@ -106,6 +106,13 @@ class EngineConfig(Config):
     )
     """Set it for replicas that you start beside each other. The two engines of `--ab` divide the cores by
     themselves. Where `OMP_NUM_THREADS` is set, it decides. Start-up says how many threads an engine has."""
+    cpu_engine: int | None = Field(
+        None,
+        ge=0,
+        description="The engine's number among those, from 0: it keeps to the cores and memory of its part "
+        "of the machine's NUMA nodes.",
+    )
+    """A server numbers its replicas by itself. An engine without a number computes on all nodes."""
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
         description="Kernels for norms, gates and rotations on a GPU: `triton`, which are fused, or `torch`, "

@@ -18,6 +18,7 @@ from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.execution.capture import Capture, choose_capture
 from turnout.runner.memory.control_groups import cpu_quota
 from turnout.runner.memory.device import choose_device, choose_dtype
+from turnout.runner.memory.numa import engine_part, numa_nodes, run_on
 
 __all__ = ["ComputeSetup"]
 
@@ -36,13 +37,16 @@ class ComputeSetup:
     """What captures steps in graphs; None: steps are not captured."""
     overlaps: bool
     """Steps are handed to the device before the tokens of earlier steps are known."""
+    numa_nodes: tuple[int, ...] = ()
+    """The nodes of a CPU that the engine keeps to; empty: it keeps to none."""
 
     @classmethod
     def chosen(cls, config: EngineConfig, spec: ModelSpec) -> ComputeSetup:
         """Chooses by `config`, and by the model's shape and dtype. Raises ConfigError for what is missing."""
         device = choose_device(config.device)
+        nodes: tuple[int, ...] = ()
         if device.type == "cpu":
-            _keep_to_share(config.cpu_engines)
+            nodes = _keep_to_share(config.cpu_engines, config.cpu_engine)
         dtype = choose_dtype(config.dtype, spec.dtype, device)
         choice = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
         if config.cpu_kernels == "auto" and config.quantization == UNQUANTIZED:
@@ -51,7 +55,7 @@ class ComputeSetup:
         capture = choose_capture(device, config.enforce_eager)
         # A CPU computes a step while it is handed over, so there is nothing to do meanwhile.
         overlaps = device.type == "cuda" if config.async_scheduling is None else config.async_scheduling
-        return cls(ComputeContext(device, dtype, kernels), note, capture, overlaps)
+        return cls(ComputeContext(device, dtype, kernels), note, capture, overlaps, nodes)
 
     @property
     def device(self) -> torch.device:
@@ -69,8 +73,10 @@ class ComputeSetup:
         return self.context.dtype
 
     def __str__(self) -> str:
-        """``float32 on cpu, 2 threads``."""
+        """``float32 on cpu, 2 threads``, and ``of NUMA node 1`` where it keeps to one."""
         threads = f"{kernel_threads()} threads"
+        if self.numa_nodes:
+            threads += f" of NUMA node {' and '.join(map(str, self.numa_nodes))}"
         place = threads if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
         return f"{str(self.dtype).removeprefix('torch.')} on {self.device}, {place}"
 
@@ -97,13 +103,20 @@ def _faster(choice: KernelChoice, spec: ModelSpec, dtype: torch.dtype) -> Kernel
     )
 
 
-def _keep_to_share(engines: int) -> None:
+def _keep_to_share(engines: int, number: int | None) -> tuple[int, ...]:
     """Lets PyTorch, and so the kernels, use no more threads than a container's CPU quota keeps running.
 
-    Of these, only this engine's part, if several engines share the machine.
+    Of these, only this engine's part, if several engines share the machine. An engine that knows its number
+    among them keeps to its NUMA nodes, and so its weights and KV memory come to lie there. Returns the nodes.
     """
     if "OMP_NUM_THREADS" in os.environ:
-        return
+        return ()
     cores, quota = torch.get_num_threads(), cpu_quota()
     usable = cores if quota is None else min(cores, max(1, int(quota)))
-    torch.set_num_threads(max(1, usable // engines))
+    part = None if number is None else engine_part(numa_nodes(), number, engines)
+    if part is None:
+        torch.set_num_threads(max(1, usable // engines))
+        return ()
+    run_on(part.cores)
+    torch.set_num_threads(max(1, min(usable // engines, int(cores * part.share))))
+    return part.nodes

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import count
 
 from turnout.core.interfaces.launcher import EngineAddress, EngineOrder, LaunchedEngine, Launcher
 from turnout.plugins.launchers.begun_file import BegunFile
@@ -22,6 +24,10 @@ MAX_PATH_BYTES = 100
 
 class Local(Launcher):
     """Runs each engine in a child process of the server, with which it ends."""
+
+    def __init__(self) -> None:
+        self.numbers = set[int]()
+        """Those of the engines that live, by which they divide NUMA nodes."""
 
     def launch(self, order: EngineOrder) -> LocalEngine:
         return LocalEngine(order, self)
@@ -42,6 +48,8 @@ class LocalEngine(LaunchedEngine):
     def __init__(self, order: EngineOrder, launcher: Local) -> None:
         """Raises OSError if the system has no room for it."""
         super().__init__()
+        self._numbers = launcher.numbers
+        self._number = next(number for number in count() if number not in self._numbers)
         self._folder = tempfile.mkdtemp(prefix="turnout-")  # readable by this user alone
         try:
             url = _url(self._folder)
@@ -50,6 +58,8 @@ class LocalEngine(LaunchedEngine):
         except OSError:
             self.connected()
             raise
+        self._numbers.add(self._number)
+        self._over = False
         self.address.set_result(EngineAddress(url))
 
     @property
@@ -57,6 +67,9 @@ class LocalEngine(LaunchedEngine):
         return self._child.pid
 
     def configure(self, config: str) -> None:
+        given = json.loads(config)
+        if given.get("cpu_engines", 1) > 1 and given.get("cpu_engine") is None:
+            config = json.dumps(given | {"cpu_engine": self._number})
         self._child.write_line(config)
 
     def connected(self) -> None:
@@ -65,6 +78,9 @@ class LocalEngine(LaunchedEngine):
 
     def kill(self) -> None:
         self._child.kill()
+        if not self._over:  # else another engine may have the number
+            self._over = True
+            self._numbers.discard(self._number)
         self.connected()
 
 
