@@ -1,14 +1,12 @@
-"""The console scripts ``turnout`` and ``serve``."""
+"""The console script ``turnout``."""
 
 from __future__ import annotations
-
-import sys
 
 import click
 
 from turnout.cli.terminal.lazy_group import LazyCommand, LazyGroup
 
-__all__ = ["cli", "main", "serve"]
+__all__ = ["cli", "main"]
 
 COMMANDS = {
     "serve": LazyCommand("turnout.cli.serve:command", "Serve a model over the OpenAI API."),
@@ -39,8 +37,3 @@ def cli() -> None:
 
 def main() -> None:
     cli.main(prog_name="turnout")
-
-
-def serve() -> None:
-    """Runs ``serve …`` as ``turnout serve …``."""
-    cli.main(args=["serve", *sys.argv[1:]], prog_name="turnout")

@@ -20,7 +20,7 @@ from turnout.lab.load.address import connector, http_url
 
 __all__ = ["Startup", "measure_startup"]
 
-SERVE = "from turnout.cli.main import serve; serve()"
+PROGRAM = "from turnout.cli.main import main; main()"
 GREETING = re.compile(r" at (https?://\S+|unix:.+)$")
 
 
@@ -42,7 +42,7 @@ def measure_startup(arguments: Sequence[str], timeout: float) -> Startup:
     """
     with tempfile.TemporaryFile("w+") as errors:
         # In its own session: a Ctrl-C is ours, and we stop it.
-        command = [sys.executable, "-c", SERVE, *arguments, "--port", "0"]
+        command = [sys.executable, "-c", PROGRAM, "serve", *arguments, "--port", "0"]
         started = time.perf_counter()
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True

@@ -91,7 +91,7 @@ def _scheme(setting: Setting) -> str:
 
 
 def turnout_server(setting: Setting) -> Server:
-    arguments = ["-c", "from turnout.cli.main import serve; serve()", str(setting.model)]
+    arguments = ["-c", "from turnout.cli.main import main; main()", "serve", str(setting.model)]
     arguments += ["--dtype", setting.dtype, "--quantization", _scheme(setting)]
     arguments += ["--max-model-len", str(LONGEST), "--kv-memory", "1GiB"]
     return setting.server("turnout", arguments, OWN, THIS_CHECKOUT)

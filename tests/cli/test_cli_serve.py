@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner, Result
 
-from turnout.cli.main import cli, serve
+from turnout.cli.main import cli
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineError
 from turnout.server.fleet.ab_test import ABTest
@@ -239,13 +239,6 @@ def test_a_policy_beside_the_config_file_is_known(served: Served, tmp_path: Path
     file = config_file(tmp_path, "scheduler: mine")
     assert run("--config", file).exit_code == 0
     assert "no scheduler is called 'mine'" in refused(run("--scheduler", "mine"))
-
-
-def test_serve_is_a_program_of_its_own(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["serve", "m", "--port", "1"])
-    with pytest.raises(SystemExit) as caught:
-        serve()
-    assert (caught.value.code, served.engine.model, served.server.port) == (0, "m", 1)
 
 
 def test_a_mistake_costs_no_import_of_torch() -> None:

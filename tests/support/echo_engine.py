@@ -215,11 +215,15 @@ def build(config: EngineConfig) -> EchoEngine:
         defaults={"temperature": 0.5},
         kv=config.kv,
         kv_bytes_per_token=BYTES_PER_TOKEN,
-        fingerprint=f"echo-{1 + shift}",
+        fingerprint=f"echo-{1 + shift}" + ("-native" if config.cpu_kernels == "native" else ""),
         announces=isinstance(cache, PrefixAnnouncer) and cache.announces,
         resumes=True,
         cpu_kernels="torch",
-        identity={"model": "other" if "other" in config.model else "echo", "dtype": config.dtype},
+        identity={
+            "model": "other" if "other" in config.model else "echo",
+            "dtype": config.dtype,
+            "tokenizer": "foreign" if "foreign" in config.model else "own",
+        },
         summary=["an echo engine"],
     )
     processors = LogitsProcessors([("thinking", Thinking())])

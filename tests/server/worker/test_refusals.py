@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -184,16 +187,41 @@ def test_what_is_no_address_of_a_worker_is_refused(keys: Path, place: str) -> No
             "replica 1 at tcp://127.0.0.3:.*: its engine has another dtype: float32",
         ),
         ({"model": "other"}, "its engine has another model: other, where the others have echo"),
+        ({"model": "foreign"}, "its engine has another tokenizer: foreign, where the others have own"),
     ],
 )
 def test_an_engine_that_would_give_other_tokens_is_refused(
     worker: StartWorker, keys: Path, folder: Path, tmp_path: Path, other: dict[str, Any], message: str
 ) -> None:
     if "model" in other:
-        other = {"model": shutil.copytree(folder, tmp_path / "other")}
+        other = {"model": shutil.copytree(folder, tmp_path / other["model"])}
     two = worker(), worker(**other)
     with pytest.raises(ConfigError, match=message):
-        started(keys, *(each.url for each in two))
+        started(keys, *(each.url for each in two), expects="own")
+
+
+@pytest.mark.slow
+def test_a_worker_whose_cpu_gives_other_bits_is_warned_of_and_gets_no_stream_of_others(
+    worker: StartWorker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = worker(), worker(cpu_kernels="native")
+    server = connect(one, other, admin_key=[])
+    assert (
+        f"replica 1 at {other.url}: its CPU, device or kernels are others than those of replica 0"
+        in caplog.text
+    )
+    body = {"prompt": "abc", "max_tokens": 120, "user": "brisk"}
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(server.post, COMPLETIONS, **body) for _ in range(4)]
+        first, second = server.fleet.replicas
+        eventually(lambda: sum(bool(stream.outputs) for stream in first.client.streams.all()) == 2)
+        os.kill(one.engine, signal.SIGKILL)
+        eventually(lambda: first.client.restarting)
+        assert (first.view.requests, second.view.requests) == (2, 2), (
+            "they wait for an engine of the same bits"
+        )
+        texts = [answer.result(60).json()["choices"][0]["text"] for answer in answers]
+    assert texts == ["abc" * 40] * 4
 
 
 @pytest.mark.slow
