@@ -19,12 +19,16 @@ class AttentionRule(ctypes.Structure):
     value_dim: int
     window: int
     """0: none."""
+    causal: int
     scale: float
     softcap: float
     """0: none."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("heads", "kv_heads", "key_dim", "value_dim", "window")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("heads", "kv_heads", "key_dim", "value_dim", "window", "causal")
+        ),
         *((name, ctypes.c_double) for name in ("scale", "softcap")),
     )
 
@@ -32,7 +36,7 @@ class AttentionRule(ctypes.Structure):
 def rule_of(layer: LayerAttention) -> AttentionRule:
     """Returns a layer's rule. Sinks are given with each call, and where its keys and values lie, too."""
     shape = layer.heads, layer.kv_heads, layer.key_dim, layer.value_dim
-    return AttentionRule(*shape, layer.window or 0, layer.effective_scale, layer.softcap or 0.0)
+    return AttentionRule(*shape, layer.window or 0, layer.causal, layer.effective_scale, layer.softcap or 0.0)
 
 
 @cache

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces.compute import FusedKernels
-from turnout.kernels import blocks, integers
+from turnout.kernels import blocks, encoders, integers
 from turnout.kernels.attention_rule import AttentionRule, plain_rule
 from turnout.kernels.blocks import BlockKernels
 from turnout.kernels.build import BuiltLibrary
+from turnout.kernels.encoders import EncoderKernels
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
 from turnout.kernels.threads import kernel_threads
 
@@ -37,9 +38,10 @@ SIGNATURES = {
     "turnout_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
     "turnout_rotate": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
     "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 3,
-    "turnout_attend": [POINTER] * 10 + [LONG] * 6 + [INT] * 3,
+    "turnout_attend": [POINTER] * 10 + [LONG] * 7 + [INT] * 3,
     **integers.SIGNATURES,
     **blocks.SIGNATURES,
+    **encoders.SIGNATURES,
     "turnout_layers": [POINTER, LONG, POINTER],
     "turnout_experts": [POINTER, LONG, POINTER],
 }
@@ -95,6 +97,7 @@ class CpuKernels:
         self._panel: int = library.turnout_panel()
         self.integers = IntegerKernels(library, self._panel)
         self.blocks = BlockKernels(library, self.integers)
+        self.encoders = EncoderKernels(library)
 
     @property
     def variant(self) -> str:
@@ -239,11 +242,12 @@ class CpuKernels:
         rule: AttentionRule | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attends with q, causally, each chunk to its own context.
+        """Attends with q, by a rule, each chunk to its own context.
 
         q: [tokens, heads, key_dim], of any stride between tokens; keys, values: a layer's [slots, kv_heads,
-        key_dim or value_dim], float32 or bfloat16, values of any strides between slots and heads. sinks:
-        float32 [heads]. rule: None: a plain one. Returns [tokens, heads, value_dim] in q's dtype, contiguous.
+        key_dim or value_dim], float32 or bfloat16, of any strides between slots, values also between heads.
+        sinks: float32 [heads]. rule: None: a plain one. Returns [tokens, heads, value_dim] in q's dtype,
+        contiguous.
         """
         tokens, heads, dim = q.shape
         if rule is None:
@@ -262,6 +266,7 @@ class CpuKernels:
             tables.slots.data_ptr(),
             *tables.slots.shape,
             q.stride(0),
+            keys.stride(0),
             values.stride(0),
             values.stride(1),
             tables.block_size,

@@ -19,11 +19,14 @@ SCORES = 1 << 24
 """The most scores that are in memory at once, where PyTorch has no attention that keeps them to itself."""
 
 
-def hidden_from(queries: Tensor, positions: Tensor, window: int | None) -> Tensor:
+def hidden_from(queries: Tensor, positions: Tensor, window: int | None, causal: bool = True) -> Tensor:
     """Returns which positions are hidden from which queries: bool, of both shapes broadcast.
 
-    queries, positions: positions in the sequence, int64.
+    queries, positions: positions in the sequence, int64; window, causal: as `LayerAttention` has them.
     """
+    if not causal:
+        apart = (positions - queries).abs()
+        return apart >= window if window is not None else torch.zeros_like(apart, dtype=torch.bool)
     hidden = positions > queries
     return hidden if window is None else hidden | (positions <= queries - window)
 
@@ -109,7 +112,7 @@ class DenseAttention:
         if layer in self._read:
             self._kept[layer] = k, v
         places = torch.arange(len(q), device=q.device)
-        hidden = hidden_from(places[:, None], places, rule.window)
+        hidden = hidden_from(places[:, None], places, rule.window, rule.causal)
         mask = torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill_(hidden, -torch.inf)
         return attend_densely(rule, q[None], k[None], v[None], mask[None, None], sinks)[0]
 

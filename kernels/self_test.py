@@ -9,7 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from turnout.core.types.layer_attention import LayerAttention
+from turnout.kernels.attention_rule import rule_of
 from turnout.kernels.compiled import BlockTables, CpuKernels
+from turnout.kernels.dense_attention import hidden_from
 from turnout.kernels.integers import Precision
 
 __all__ = ["Check", "self_test"]
@@ -42,8 +45,11 @@ def self_test(kernels: CpuKernels) -> Iterator[Check]:
             ("linear", _linear),
             ("norm", _norm),
             ("gate", _gate),
+            ("layer norm", _layer_norm),
+            ("GELU", _gelu),
             ("rotation", _rotation),
             ("attention", _attention),
+            ("attention of encoders", _encoder_attention),
         ):
             yield Check(f"{kernel}, {name}", _worst(error, kernels, dtype), bound)
     for precision in Precision:
@@ -95,6 +101,25 @@ def _gate(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
     return _error(kernels.gate(both), F.silu(both[:, :OUTPUTS].double()) * both[:, OUTPUTS:].double())
 
 
+def _layer_norm(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    x, delta, weights = (_normal(n, INPUTS, seed=n).to(dtype) for n in (rows, rows, 2))
+    weight, bias = weights
+    expected = F.layer_norm((x + delta).double(), (INPUTS,), weight.double(), bias.double(), 1e-12)
+    return _error(kernels.encoders.layer_norm(x, delta, weight, bias, 1e-12, x), expected)
+
+
+def _gelu(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    """By the error function, by tanh, and of a gate."""
+    x, both = 3 * _normal(rows, OUTPUTS).to(dtype), 3 * _normal(rows, 2 * OUTPUTS).to(dtype)
+    gelus = kernels.encoders
+    gate = F.gelu(both[:, :OUTPUTS].double()) * both[:, OUTPUTS:].double()
+    return max(
+        _error(gelus.gelu(x.clone(), by_tanh=False), F.gelu(x.double())),
+        _error(gelus.gelu(x.clone(), by_tanh=True), F.gelu(x.double(), approximate="tanh")),
+        _error(gelus.gelu_gate(both), gate),
+    )
+
+
 def _rotation(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
     angles = _normal(rows, 1, 32)
     cosine, sine = (torch.cat((part, part), dim=-1).to(dtype) for part in (angles.cos(), angles.sin()))
@@ -120,3 +145,19 @@ def _attention(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
         q.double().transpose(0, 1), k, v, attn_mask=mask, enable_gqa=True
     )
     return _error(kernels.attend(q, keys, values, tables), expected.transpose(0, 1))
+
+
+def _encoder_attention(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    """A text of twice as many tokens as `rows`, seen in both directions, whole and in a window."""
+    tokens, heads, dim = 2 * rows, 3, 32
+    q, k, v = _normal(tokens, 3 * heads, dim).to(dtype).chunk(3, dim=1)
+    whole = torch.tensor([0]), torch.tensor([tokens]), torch.tensor([0]), torch.zeros(1, 1, dtype=torch.int64)
+    places, worst = torch.arange(tokens), 0.0
+    for window in (None, 5):
+        rule = LayerAttention(heads, heads, dim, dim, window=window, causal=False)
+        seen = ~hidden_from(places[:, None], places, window, causal=False)
+        sides = (each.double().transpose(0, 1) for each in (q, k, v))
+        expected = F.scaled_dot_product_attention(*sides, attn_mask=seen).transpose(0, 1)
+        found = kernels.attend(q, k, v, BlockTables(tokens, *whole), rule_of(rule))
+        worst = max(worst, _error(found, expected))
+    return worst

@@ -7,7 +7,7 @@ from turnout.core.interfaces.kv import KVBackend
 from turnout.core.plugin_faults import title_of
 from turnout.core.registry.hookspecs import PROJECT
 from turnout.core.registry.registry import Registry
-from turnout.core.types.layer_attention import AttentionFeature
+from turnout.core.types.layer_attention import NOT_CAUSAL, AttentionFeature
 from turnout.core.types.model_spec import ModelSpec
 
 __all__ = ["check_attention"]
@@ -21,6 +21,7 @@ MEANINGS = {
     "layer_shapes": "layers that differ in shape",
     "kv_from": "layers that read another's keys and values",
     "values_in_keys": "values that lie in the keys",
+    NOT_CAUSAL: "queries that see later positions",
 }
 """What each feature is, as a message says it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ATTENTION_FEATURES", "AttentionFeature", "LayerAttention"]
+__all__ = ["ATTENTION_FEATURES", "NOT_CAUSAL", "AttentionFeature", "LayerAttention"]
 
 AttentionFeature = str
 """What a layer asks for beyond plain attention, by the name of a field of `LayerAttention`."""
@@ -15,7 +15,10 @@ ATTENTION_FEATURES: frozenset[AttentionFeature] = frozenset(
         *("value_dim", "layer_shapes", "kv_from", "values_in_keys"),
     )
 )
-"""All features: what a KV backend declares that follows every rule."""
+"""All features of decoders: what a KV backend declares that follows every rule."""
+NOT_CAUSAL: AttentionFeature = "not_causal"
+"""What the layers of an encoder ask for. Only what attends without KV memory declares it: a position's keys
+and values depend on later ones, so that none is ever final before its sequence is complete."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class LayerAttention:
     scale: float | None = None
     """What scores are multiplied by; None: ``key_dim ** -0.5``."""
     window: int | None = None
-    """How many positions a query sees, its own among them; None: all from the first to its own."""
+    """How many positions a query sees, its own among them, and where it is not `causal` as many to the other
+    side; None: all."""
     softcap: float | None = None
     """Scaled scores x become ``softcap * tanh(x / softcap)`` (Gemma 2); None: they stay."""
     sinks: bool = False
@@ -48,6 +52,8 @@ class LayerAttention:
     values_in_keys: bool = False
     """Whether values are the first ``value_dim`` numbers of the keys, so that keys alone are stored: the
     compressed form of multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434)."""
+    causal: bool = True
+    """Whether a query sees no position after its own. False: that of an encoder, which sees both sides."""
 
     @property
     def effective_scale(self) -> float:
@@ -78,4 +84,6 @@ class LayerAttention:
         asked |= {name for name in ("sinks", "values_in_keys") if getattr(self, name)}
         if self.value_dim != self.key_dim:
             asked.add("value_dim")
+        if not self.causal:
+            asked.add(NOT_CAUSAL)
         return frozenset(asked)

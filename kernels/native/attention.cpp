@@ -17,10 +17,10 @@ namespace {
 
 constexpr int64_t WORTHWHILE = 1 << 14;  // numbers to write, from which on a second thread is quicker
 
-// Of a layer. The keys of a position lie side by side; its values are `value_line` numbers from those of the next
-// position, and `value_step` from one KV head's to the next one's.
+// Of a layer. A position's keys are `key_line` numbers from those of the next, and lie side by side; its values are
+// `value_line` numbers from those of the next position, and `value_step` from one KV head's to the next one's.
 struct Pool {
-    int64_t block_size, value_line, value_step;
+    int64_t block_size, key_line, value_line, value_step;
 };
 
 struct Step {
@@ -43,8 +43,13 @@ void find(const int64_t* table, int64_t block_size, int64_t first, int64_t count
     }
 }
 
-// Behind the position of the last of its tokens.
-int64_t end_of(const Step& step, const Tile& tile) { return step.starts[tile.chunk] + tile.first + tile.tokens; }
+// Behind the last position that one of its tokens sees.
+int64_t end_of(const AttentionRule& rule, const Step& step, const Tile& tile) {
+    const int64_t start = step.starts[tile.chunk], behind = start + tile.first + tile.tokens;
+    if (rule.causal) return behind;
+    const int64_t end = start + step.lengths[tile.chunk];
+    return rule.window ? std::min(end, behind - 1 + rule.window) : end;
+}
 
 // Where the blocks of positions begin that its tokens see: each block is the same for all tokens and all tiles.
 int64_t begin_of(const AttentionRule& rule, const Step& step, const Tile& tile) {
@@ -66,10 +71,10 @@ template <typename KV>
 [[gnu::always_inline]] inline void look_ahead(const KV* keys, const KV* values, const AttentionRule& rule,
                                               const Step& step, const Pool& pool, const Tile& tile, int64_t first,
                                               int64_t* slots) {
-    const int64_t count = std::min(POSITIONS, end_of(step, tile) - first);
+    const int64_t count = std::min(POSITIONS, end_of(rule, step, tile) - first);
     find(step.tables + tile.chunk * step.most, pool.block_size, first, count, slots);
     for (int64_t i = 0; i < count; i++) {
-        fetch(keys + (slots[i] * rule.kv_heads + tile.kv_head) * rule.key_dim, tile.kv_heads * rule.key_dim);
+        fetch(keys + slots[i] * pool.key_line + tile.kv_head * rule.key_dim, tile.kv_heads * rule.key_dim);
         if (values != keys)  // else they are in the keys
             fetch(values + slots[i] * pool.value_line + tile.kv_head * pool.value_step,
                   tile.kv_heads * pool.value_step);
@@ -103,8 +108,7 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
     desk.begin(all);
     if (step.sinks)
         for (int64_t r = 0; r < all; r++) desk.put_sink(r, step.sinks[head(r)]);
-    const int64_t begin = begin_of(rule, step, at), end = end_of(step, at);
-    const int64_t line = rule.kv_heads * dim;
+    const int64_t begin = begin_of(rule, step, at), end = end_of(rule, step, at);
     int64_t slots[2][POSITIONS];
     int64_t *now = slots[0], *next = slots[1];
     const KV *k[POSITIONS], *v[POSITIONS];
@@ -118,13 +122,17 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
         for (int64_t each = 0; each < at.kv_heads; each++) {
             const int64_t kv_head = at.kv_head + each, row = each * rows;
             for (int64_t i = 0; i < count; i++) {
-                k[i] = keys + now[i] * line + kv_head * dim;
+                k[i] = keys + now[i] * pool.key_line + kv_head * dim;
                 v[i] = values + now[i] * pool.value_line + kv_head * pool.value_step;
             }
             desk.score(row, rows, k, count);
             for (int64_t r = 0; r < rows; r++) {
                 const int64_t behind = start + r / at.share + 1 - first;  // its own position, counted from `first`
-                const int64_t until = std::min(count, behind);
+                int64_t until = count;
+                if (rule.causal)
+                    until = std::min(count, behind);
+                else if (rule.window)
+                    until = std::min(count, behind - 1 + rule.window);
                 const int64_t from = rule.window ? std::max<int64_t>(0, behind - rule.window) : 0;
                 if (from >= until) {
                     std::fill_n(desk.scores_of(r), POSITIONS, 0.0f);
@@ -156,9 +164,11 @@ std::vector<Tile> tiles_of(const AttentionRule& rule, const Step& step, int thre
                     tiles.push_back({chunk, kv_head, together, head, std::min(part, share - head), first,
                                      std::min(tokens, length - first)});
     }
-    std::stable_sort(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
-        return step.starts[a.chunk] + a.first > step.starts[b.chunk] + b.first;
-    });
+    const auto context = [&](const Tile& tile) {
+        return step.starts[tile.chunk] + (rule.causal ? tile.first : step.lengths[tile.chunk]);
+    };
+    std::stable_sort(tiles.begin(), tiles.end(),
+                     [&](const Tile& a, const Tile& b) { return context(a) > context(b); });
     return tiles;
 }
 
@@ -203,18 +213,18 @@ void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t t
                   : write((const float*)rows, (float*)pool, slots, tokens, size, stride, threads);
 }
 
-// One layer of a step. q: [tokens][heads][key_dim], tokens `stride` numbers apart; keys: [slots][kv_heads][key_dim];
-// values: [slots][kv_heads][value_dim], slots `value_line` and KV heads `value_step` numbers apart; sinks: [heads], or
-// null; out: [tokens][heads][value_dim]. A chunk's tokens are `lengths` rows from `rows` on, at positions from `starts`
+// One layer of a step. q: [tokens][heads][key_dim], tokens `stride` numbers apart; keys: [slots][kv_heads][key_dim],
+// slots `key_line` numbers apart; values: [slots][kv_heads][value_dim], slots `value_line` and KV heads `value_step`
+// numbers apart; sinks: [heads], or null; out: [tokens][heads][value_dim]. A chunk's tokens are `lengths` rows from `rows` on, at positions from `starts`
 // on; `tables`: [chunks][most], the slots where its blocks begin. *_half: bfloat16, else float32. Heads share KV heads
 // evenly; a head is 1024 wide at most.
 void turnout_attend(const AttentionRule* rule, const void* q, const void* keys, const void* values,
                     const float* sinks, void* out, const int64_t* rows, const int64_t* lengths,
                     const int64_t* starts, const int64_t* tables, int64_t chunks, int64_t most, int64_t stride,
-                    int64_t value_line, int64_t value_step, int64_t block_size, int q_half, int kv_half,
-                    int threads) {
+                    int64_t key_line, int64_t value_line, int64_t value_step, int64_t block_size, int q_half,
+                    int kv_half, int threads) {
     const Step step = {rows, lengths, starts, tables, chunks, most, stride, sinks};
-    const Pool pool = {block_size, value_line, value_step};
+    const Pool pool = {block_size, key_line, value_line, value_step};
     if (q_half)
         kv_half ? run<BFloat16, BFloat16>(*rule, q, keys, values, out, step, pool, threads)
                 : run<BFloat16, float>(*rule, q, keys, values, out, step, pool, threads);

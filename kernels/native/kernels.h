@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-// How a layer attends, as turnout.core.types.LayerAttention says it; 0: no window, no soft cap.
+// How a layer attends, as turnout.core.types.LayerAttention says it; 0: no window, no soft cap, not causal.
 struct AttentionRule {
-    int64_t heads, kv_heads, key_dim, value_dim, window;
+    int64_t heads, kv_heads, key_dim, value_dim, window, causal;
     double scale, softcap;
 };
 
@@ -32,6 +32,6 @@ void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t t
 void turnout_attend(const AttentionRule* rule, const void* q, const void* keys, const void* values,
                     const float* sinks, void* out, const int64_t* rows, const int64_t* lengths,
                     const int64_t* starts, const int64_t* tables, int64_t chunks, int64_t most, int64_t stride,
-                    int64_t value_line, int64_t value_step, int64_t block_size, int q_half, int kv_half,
-                    int threads);
+                    int64_t key_line, int64_t value_line, int64_t value_step, int64_t block_size, int q_half,
+                    int kv_half, int threads);
 }

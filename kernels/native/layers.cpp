@@ -99,8 +99,8 @@ void attention(const Layer& layer, const Step& step) {
     turnout_write(k, layer.keys, group.written, step.tokens, key_width, stride, half, pool_half, threads);
     turnout_write(v, layer.values, group.written, step.tokens, value_width, stride, half, pool_half, threads);
     turnout_attend(&rule, q, layer.keys, layer.values, nullptr, step.narrow, step.rows, step.lengths,
-                   step.starts, group.tables, step.chunks, group.most, stride, value_width, rule.value_dim,
-                   step.block_size, half, pool_half, threads);
+                   step.starts, group.tables, step.chunks, group.most, stride, key_width, value_width,
+                   rule.value_dim, step.block_size, half, pool_half, threads);
 }
 
 void rest(const Layer& layer, const Step& step) {

@@ -13,7 +13,7 @@ from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, Span
 from turnout.core.scheduling.preemption import Preemption, Recompute
-from turnout.core.types.layer_attention import ATTENTION_FEATURES
+from turnout.core.types.layer_attention import ATTENTION_FEATURES, NOT_CAUSAL
 from turnout.core.types.plan import Logits, Move, Plan
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
@@ -131,7 +131,7 @@ class KVBackendSuite(Suite[KVBackend]):
 
         backend = self.make()
         declared = backend.attention_features
-        unknown = declared - ATTENTION_FEATURES
+        unknown = declared - ATTENTION_FEATURES - {NOT_CAUSAL}
         assert not unknown, (
             f"`attention_features` has {', '.join(map(repr, sorted(unknown)))}; expected names among "
             f"{', '.join(sorted(ATTENTION_FEATURES))}"

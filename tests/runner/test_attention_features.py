@@ -9,7 +9,7 @@ import pytest
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.kv import KVBackend
 from turnout.core.registry.registry import Registry
-from turnout.core.types.layer_attention import ATTENTION_FEATURES, LayerAttention
+from turnout.core.types.layer_attention import ATTENTION_FEATURES, NOT_CAUSAL, LayerAttention
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.runner.attention_features import MEANINGS, check_attention
 from turnout.testing.toy.attention import toy_spec
@@ -39,4 +39,4 @@ def test_a_backend_that_follows_all_is_taken_and_a_plain_model_by_any() -> None:
 
 
 def test_every_feature_has_a_meaning() -> None:
-    assert set(MEANINGS) == ATTENTION_FEATURES
+    assert set(MEANINGS) == ATTENTION_FEATURES | {NOT_CAUSAL}
