@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces.compute import FusedKernels
-from turnout.kernels import blocks, encoders, integers
+from turnout.kernels import blocks, integers
 from turnout.kernels.attention_rule import AttentionRule, plain_rule
 from turnout.kernels.blocks import BlockKernels
 from turnout.kernels.build import BuiltLibrary
-from turnout.kernels.encoders import EncoderKernels
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
 from turnout.kernels.threads import kernel_threads
 
@@ -36,12 +35,14 @@ SIGNATURES = {
     "turnout_half_gather": [POINTER] * 3 + [LONG] * 2,
     "turnout_norm": [POINTER] * 4 + [LONG] * 2 + [FLOAT] + [INT] * 2,
     "turnout_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
+    "turnout_layer_norm": [POINTER] * 5 + [LONG] * 2 + [FLOAT] + [INT] * 2,
+    "turnout_gelu": [POINTER] + [LONG] * 2 + [INT] * 3,
+    "turnout_gelu_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
     "turnout_rotate": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
     "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 3,
     "turnout_attend": [POINTER] * 10 + [LONG] * 7 + [INT] * 3,
     **integers.SIGNATURES,
     **blocks.SIGNATURES,
-    **encoders.SIGNATURES,
     "turnout_layers": [POINTER, LONG, POINTER],
     "turnout_experts": [POINTER, LONG, POINTER],
 }
@@ -97,7 +98,6 @@ class CpuKernels:
         self._panel: int = library.turnout_panel()
         self.integers = IntegerKernels(library, self._panel)
         self.blocks = BlockKernels(library, self.integers)
-        self.encoders = EncoderKernels(library)
 
     @property
     def variant(self) -> str:
@@ -191,6 +191,32 @@ class CpuKernels:
         rows, size = both.shape[0], both.shape[1] // 2
         out = both.new_empty(rows, size)
         self._library.turnout_gate(both.data_ptr(), out.data_ptr(), rows, size, _half(both), kernel_threads())
+        return out
+
+    def layer_norm(
+        self, x: Tensor, delta: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float, out: Tensor
+    ) -> Tensor:
+        """Adds `delta` to x, [rows, size], in place, and writes the layer norm of the sum into `out`, which
+        may be x.
+        """
+        tensors = (x, delta, weight, bias, out)
+        if any(each is not None and (each.dtype != x.dtype or not each.is_contiguous()) for each in tensors):
+            raise TypeError(f"a layer norm takes contiguous tensors of one dtype, {x.dtype}")
+        self._library.turnout_layer_norm(
+            *(address(each) for each in tensors), *x.shape, eps, _half(x), kernel_threads()
+        )
+        return out
+
+    def gelu(self, x: Tensor, *, by_tanh: bool) -> Tensor:
+        """Computes GELU of x, [rows, size], or its approximation by tanh, in place; returns x."""
+        self._library.turnout_gelu(x.data_ptr(), *x.shape, by_tanh, _half(x), kernel_threads())
+        return x
+
+    def gelu_gate(self, both: Tensor) -> Tensor:
+        """Returns GELU of the first half of each row, times the second half. both: [rows, 2 * size]."""
+        out = both.new_empty(both.shape[0], both.shape[1] // 2)
+        addresses = both.data_ptr(), out.data_ptr()
+        self._library.turnout_gelu_gate(*addresses, *out.shape, _half(both), kernel_threads())
         return out
 
     def rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> None:

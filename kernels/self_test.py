@@ -105,18 +105,17 @@ def _layer_norm(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
     x, delta, weights = (_normal(n, INPUTS, seed=n).to(dtype) for n in (rows, rows, 2))
     weight, bias = weights
     expected = F.layer_norm((x + delta).double(), (INPUTS,), weight.double(), bias.double(), 1e-12)
-    return _error(kernels.encoders.layer_norm(x, delta, weight, bias, 1e-12, x), expected)
+    return _error(kernels.layer_norm(x, delta, weight, bias, 1e-12, x), expected)
 
 
 def _gelu(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
     """By the error function, by tanh, and of a gate."""
     x, both = 3 * _normal(rows, OUTPUTS).to(dtype), 3 * _normal(rows, 2 * OUTPUTS).to(dtype)
-    gelus = kernels.encoders
     gate = F.gelu(both[:, :OUTPUTS].double()) * both[:, OUTPUTS:].double()
     return max(
-        _error(gelus.gelu(x.clone(), by_tanh=False), F.gelu(x.double())),
-        _error(gelus.gelu(x.clone(), by_tanh=True), F.gelu(x.double(), approximate="tanh")),
-        _error(gelus.gelu_gate(both), gate),
+        _error(kernels.gelu(x.clone(), by_tanh=False), F.gelu(x.double())),
+        _error(kernels.gelu(x.clone(), by_tanh=True), F.gelu(x.double(), approximate="tanh")),
+        _error(kernels.gelu_gate(both), gate),
     )
 
 
@@ -156,8 +155,8 @@ def _encoder_attention(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> fl
     for window in (None, 5):
         rule = LayerAttention(heads, heads, dim, dim, window=window, causal=False)
         seen = ~hidden_from(places[:, None], places, window, causal=False)
-        sides = (each.double().transpose(0, 1) for each in (q, k, v))
-        expected = F.scaled_dot_product_attention(*sides, attn_mask=seen).transpose(0, 1)
+        queries, keys, values = (each.double().transpose(0, 1) for each in (q, k, v))
+        expected = F.scaled_dot_product_attention(queries, keys, values, seen).transpose(0, 1)
         found = kernels.attend(q, k, v, BlockTables(tokens, *whole), rule_of(rule))
         worst = max(worst, _error(found, expected))
     return worst

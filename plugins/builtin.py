@@ -39,6 +39,7 @@ def register_admissions(register: Register) -> None:
 @hookimpl
 def register_kv_backends(register: Register) -> None:
     register("contiguous", "turnout.plugins.kv_backends.contiguous.backend:Contiguous")
+    register("none", "turnout.plugins.kv_backends.none.backend:NoKV")
     register(
         "paged", "turnout.plugins.kv_backends.paged.backend:Paged", flags=[Flag("block_size", "block_size")]
     )
@@ -112,7 +113,9 @@ def register_launchers(register: Register) -> None:
 def register_poolings(register: Register) -> None:
     register("cls", "turnout.plugins.poolings.cls:Cls")
     register("last", "turnout.plugins.poolings.last:Last")
+    register("max", "turnout.plugins.poolings.max:Max")
     register("mean", "turnout.plugins.poolings.mean:Mean")
+    register("sqrt-mean", "turnout.plugins.poolings.mean:SqrtMean")
     register("token", "turnout.plugins.poolings.token:Token")
     register("weighted-mean", "turnout.plugins.poolings.mean:WeightedMean")
 
@@ -130,8 +133,10 @@ def register_logits_processors(register: Register) -> None:
 
 @hookimpl
 def register_models(register: Register) -> None:
+    register("bert", "turnout.models.families.encoders.bert:Bert")
     register("deepseek-v2", "turnout.models.families.deepseek:DeepseekV2")
     register("deepseek-v3", "turnout.models.families.deepseek:DeepseekV3")
+    register("distilbert", "turnout.models.families.encoders.bert:DistilBert")
     register("gemma2", "turnout.models.families.gemma:Gemma2")
     register("gemma3", "turnout.models.families.gemma:Gemma3")
     register("gemma3-text", "turnout.models.families.text_parts:Gemma3Text")
@@ -143,6 +148,7 @@ def register_models(register: Register) -> None:
     register("mistral", "turnout.models.families.mistral:Mistral")
     register("mistral3-text", "turnout.models.families.text_parts:Mistral3Text")
     register("mixtral", "turnout.models.families.mistral:Mixtral")
+    register("modernbert", "turnout.models.families.encoders.modernbert:ModernBert")
     register("olmo2", "turnout.models.families.olmo2:Olmo2")
     register("phi3", "turnout.models.families.phi3:Phi3")
     register("qwen2", "turnout.models.families.qwen2:Qwen2")
@@ -150,6 +156,7 @@ def register_models(register: Register) -> None:
     register("qwen2-vl-text", "turnout.models.families.text_parts:Qwen2VLText")
     register("qwen3", "turnout.models.families.qwen3:Qwen3")
     register("qwen3-moe", "turnout.models.families.qwen3:Qwen3Moe")
+    register("roberta", "turnout.models.families.encoders.bert:Roberta")
     register("smollm3", "turnout.models.families.smollm3:SmolLM3")
     register("transformers", "turnout.models.transformers_adapter:TransformersAdapter")
 

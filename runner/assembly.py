@@ -27,10 +27,12 @@ from turnout.core.types.messages import ModelFacts, Ready
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.pooling import PoolingFacts
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
+from turnout.models.embedder.folder import read_embedder
+from turnout.models.embedder.projections import load_projections
 from turnout.models.gguf.summary import describe_types
 from turnout.models.meta_model import count_parameters
 from turnout.plugins.defaults import UNQUANTIZED
-from turnout.runner.attention_features import check_attention
+from turnout.runner.attention_features import check_attention, encoder_config
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.choices import policy_choices
 from turnout.runner.compute_setup import ComputeSetup
@@ -104,6 +106,9 @@ def build_engine(
         config.model_impl,
         trust_remote_code=config.trust_remote_code,
     )
+    if checkpoint.spec.encoder:
+        config = encoder_config(config, checkpoint.spec)
+        policies = build_policies(registry, config)
     check_attention(registry, policies.kv, checkpoint.spec)
     policies = serving(policies, checkpoint.spec)
     format = find_format(registry, config.format, checkpoint.folder, config.chat_template)
@@ -121,10 +126,12 @@ def build_engine(
     halves = KVHalves(policies.kv, checkpoint.spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
-    pooling = build_pooling(registry, config, checkpoint.spec, model, setup.dtype, None)
+    embedder = read_embedder(checkpoint.folder)
+    projection = None if embedder is None else load_projections(embedder.projections, setup.device)
+    pooling = build_pooling(registry, config, checkpoint.spec, model, setup.dtype, embedder, projection)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens, Scheduler),
-        ModelRunner(model, kv.attention, setup.device, setup.capture),
+        ModelRunner(model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture),
         policies.decodings,
         _limits(config, checkpoint, budget),
         clock,

@@ -1,7 +1,8 @@
-"""Refuses a model whose layers attend in a way that the chosen KV backend does not follow."""
+"""Which KV backend a model needs, by the way in which its layers attend; others are refused."""
 
 from __future__ import annotations
 
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.kv import KVBackend
 from turnout.core.plugin_faults import title_of
@@ -9,8 +10,9 @@ from turnout.core.registry.hookspecs import PROJECT
 from turnout.core.registry.registry import Registry
 from turnout.core.types.layer_attention import NOT_CAUSAL, AttentionFeature
 from turnout.core.types.model_spec import ModelSpec
+from turnout.plugins.defaults import KV
 
-__all__ = ["check_attention"]
+__all__ = ["check_attention", "encoder_config"]
 
 MEANINGS = {
     "scale": "scores with a scale of their own",
@@ -44,3 +46,24 @@ def _those_that_do(registry: Registry, asked: frozenset[AttentionFeature]) -> st
     builtin = [entry.name for entry in registry.usable("kv") if entry.distribution == PROJECT]
     names = [name for name in builtin if asked <= registry.create("kv", name).attention_features]
     return f": {' or '.join(names)}" if names else ""
+
+
+OF_DECODERS = (
+    *("kv_memory", "kv_eviction", "swap_memory", "preemption", "block_size"),
+    *("spec_draft", "spec_ngram", "spec_tokens"),
+)
+"""Settings that an encoder has nothing to do with: it keeps no keys and values, and drafts nothing."""
+
+
+def encoder_config(config: EngineConfig, spec: ModelSpec) -> EngineConfig:
+    """Returns the configuration of an engine that serves an encoder: without KV memory.
+
+    Raises ConfigError for settings of KV memory and of speculation.
+    """
+    for name in OF_DECODERS:
+        if getattr(config, name) != EngineConfig.model_fields[name].default:
+            raise ConfigError(
+                f"{name}={getattr(config, name)} is for models that generate; {spec.architecture} is an "
+                "encoder, which keeps no keys and values and drafts nothing: leave it out"
+            )
+    return config.model_copy(update={"kv": "none"}) if config.kv == KV else config

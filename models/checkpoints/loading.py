@@ -36,6 +36,7 @@ from turnout.models.decoder.fused_experts import fuse_experts
 from turnout.models.decoder.grouped_experts import group_experts
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
+from turnout.models.encoder.fused import fuse_encoder
 from turnout.models.meta_model import meta_model
 
 __all__ = ["load_model"]
@@ -65,6 +66,7 @@ def load_model(
     name_plugin(module, title_of(family, "model"))
     if kernels is not None:
         fuse_layers(module, kernels)
+        fuse_encoder(module, kernels)
         compiled = cpu_kernels(kernels)
         if compiled is not None:
             use_native_stack(module, compiled)

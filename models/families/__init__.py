@@ -1,6 +1,8 @@
 """The model families that ship with Turnout. Importing them imports no torch."""
 
 from turnout.models.families.deepseek import DeepseekV2, DeepseekV3
+from turnout.models.families.encoders.bert import Bert, DistilBert, Roberta
+from turnout.models.families.encoders.modernbert import ModernBert
 from turnout.models.families.gemma import Gemma2, Gemma3
 from turnout.models.families.gpt2 import Gpt2
 from turnout.models.families.gpt_oss import GptOss
@@ -15,8 +17,10 @@ from turnout.models.families.smollm3 import SmolLM3
 from turnout.models.families.text_parts import Gemma3Text, Mistral3Text, Qwen2VLText
 
 __all__ = [
+    "Bert",
     "DeepseekV2",
     "DeepseekV3",
+    "DistilBert",
     "Gemma2",
     "Gemma3",
     "Gemma3Text",
@@ -28,6 +32,7 @@ __all__ = [
     "Mistral",
     "Mistral3Text",
     "Mixtral",
+    "ModernBert",
     "Olmo2",
     "Phi3",
     "Qwen2",
@@ -35,5 +40,6 @@ __all__ = [
     "Qwen2VLText",
     "Qwen3",
     "Qwen3Moe",
+    "Roberta",
     "SmolLM3",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from turnout.core.interfaces.pooling import Pooling
 
-__all__ = ["Mean", "WeightedMean"]
+__all__ = ["Mean", "SqrtMean", "WeightedMean"]
 
 
 class Mean(Pooling):
@@ -19,6 +21,13 @@ class Mean(Pooling):
 
     def vectors(self, state: Tensor, length: int) -> Tensor:
         return (state / length).float()
+
+
+class SqrtMean(Mean):
+    """The sum of all hidden states, divided by the square root of their number."""
+
+    def vectors(self, state: Tensor, length: int) -> Tensor:
+        return (state / math.sqrt(length)).float()
 
 
 class WeightedMean(Pooling):

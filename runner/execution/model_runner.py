@@ -74,7 +74,8 @@ class ModelRunner:
     ) -> Logits:
         """Returns the logits of the chunks that generate, and the hidden states of those that are pooled."""
         if len(hidden) == pooled.tokens:
-            prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
+            scored = any(chunk.scored for chunk in chunks)  # never of an encoder, which has no logits
+            prompts = prompt_scores(chunks, hidden, self.model.logits) if scored else {}  # type: ignore[arg-type]
             at, places = wanted, pooled.places()
         else:  # the model picked rows
             prompts = {}

@@ -52,6 +52,8 @@ class Budget:
         taken: bytes of KV memory that other models have; activations: bytes that the model takes for a step,
         as measured on a GPU; None: they are estimated.
         """
+        if not self.bytes_per_token:  # an encoder keeps nothing
+            return self.max_batched_tokens
         return self._pool_bytes(taken, activations) // self.bytes_per_token
 
     def tokens_beside(self, name: str, bytes_per_token: int, memory: int | None) -> int:
@@ -86,6 +88,8 @@ class Budget:
         )
 
     def describe(self, cache: KVCache, weights: int) -> str:
+        if not self.bytes_per_token:
+            return f"weights {format_bytes(weights)}, no KV pool: an encoder computes a prompt as a whole"
         pool = cache.capacity * self.bytes_per_token
         share = self.request_tokens / self.whole(self.max_model_len)
         windows = f", each in {share:.0%} of that, since layers have windows" if self._forgets else ""
@@ -102,7 +106,8 @@ class Budget:
     @property
     def sized_by_device(self) -> bool:
         """Whether the pool takes what a GPU's memory leaves for it."""
-        return self.device.type == "cuda" and self.config.kv_memory is None
+        sized = self.device.type == "cuda" and self.config.kv_memory is None
+        return sized and self.bytes_per_token > 0
 
     def describe_gpu(self, activations: int) -> str:
         """Says the sums behind the pool's size on a GPU. activations: bytes, as measured."""

@@ -33,6 +33,8 @@ class SwapMemory:
                 f"swap_memory={format_bytes(config.swap_memory)} is of no use with preemption=recompute, "
                 "which swaps nothing out; leave one of them out"
             )
+        if not self.budget.bytes_per_token:
+            return 0
         wanted = config.swap_memory
         if wanted is None:
             wanted = 0 if config.preemption == "recompute" else self._default()

@@ -43,7 +43,7 @@ def test_a_layer_norm_is_pytorchs(kernels: CpuKernels, dtype: torch.dtype, size:
             total, (size,), weight.double(), None if some is None else some.double(), 1e-12
         )
         summed = x.clone()
-        found = kernels.encoders.layer_norm(summed, delta, weight, some, 1e-12, torch.empty_like(x))
+        found = kernels.layer_norm(summed, delta, weight, some, 1e-12, torch.empty_like(x))
         assert_near(found, expected, DTYPES[dtype])
         assert torch.equal(summed, x + delta)
 
@@ -52,11 +52,11 @@ def test_a_layer_norm_is_pytorchs(kernels: CpuKernels, dtype: torch.dtype, size:
 def test_gelus_are_pytorchs(kernels: CpuKernels, dtype: torch.dtype) -> None:
     x, bound = torch.linspace(-12, 12, 7 * 61).view(7, 61).to(dtype), DTYPES[dtype]
     for by_tanh, approximate in ((False, "none"), (True, "tanh")):
-        found = kernels.encoders.gelu(x.clone(), by_tanh=by_tanh)
+        found = kernels.gelu(x.clone(), by_tanh=by_tanh)
         assert_near(found, F.gelu(x.double(), approximate=approximate), bound)
     both = 3 * numbers(7, 2 * 37).to(dtype)
     gate, up = both.double().chunk(2, dim=-1)
-    assert_near(kernels.encoders.gelu_gate(both), F.gelu(gate) * up, bound)
+    assert_near(kernels.gelu_gate(both), F.gelu(gate) * up, bound)
 
 
 def flat_tables(lengths: list[int]) -> BlockTables:

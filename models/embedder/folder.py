@@ -1,0 +1,154 @@
+"""Reads the files that sentence-transformers keeps beside a checkpoint, as that library reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from turnout.core.errors import ModelError
+from turnout.core.types.pooling import Activation, EmbedderConfig, Similarity
+from turnout.models.checkpoints.checkpoint import read_json
+
+__all__ = ["read_embedder"]
+
+POOLINGS = {
+    "cls": "cls",
+    "lasttoken": "last",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "sqrt-mean",
+    "weightedmean": "weighted-mean",
+}
+"""Turnout's strategies, by the library's names."""
+FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""The library's names, by the flags of older folders."""
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
+"""Of a cross-encoder, by the names of PyTorch's classes."""
+LENGTH_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+NO_LIMIT = 10**6
+"""A ``model_max_length`` of so many tokens says that there is none."""
+
+
+def read_embedder(folder: Path) -> EmbedderConfig | None:
+    """Returns what a folder says; None where it is none of sentence-transformers, nor a cross-encoder.
+
+    Raises ModelError, naming the file, for what is not supported.
+    """
+    activation = _activation(folder)
+    modules = _modules(folder / "modules.json")
+    if not modules:
+        return None if activation is None else EmbedderConfig(activation=activation)
+    kinds = [kind for kind, _ in modules]
+    if kinds[0] != "Transformer" or modules[0][1] != folder:
+        raise _refused(folder, f"it should begin with a Transformer in the folder itself, not {kinds[0]}")
+    pooling, projections, normalized = None, [], False
+    for kind, path in modules[1:]:
+        if kind == "Pooling" and pooling is None:
+            pooling = _pooling(path / "config.json")
+        elif kind == "Dense" and not normalized:
+            projections.append(path)
+        elif kind == "Normalize":
+            normalized = True
+        elif kind != "Dropout":
+            raise _refused(folder, f"a module {kind} is not supported there; it has {', '.join(kinds)}")
+    length, lower = _texts(folder)
+    prompts, default, similarity = _prompts(folder / "config_sentence_transformers.json")
+    return EmbedderConfig(
+        pooling=pooling,
+        normalize=normalized,
+        projections=tuple(projections),
+        max_length=length,
+        lower_case=lower,
+        prompts=prompts,
+        default_prompt=default,
+        similarity=similarity,
+        activation=activation,
+    )
+
+
+def _modules(path: Path) -> list[tuple[str, Path]]:
+    """Returns the kind of each module, and its folder; none where there is no such file."""
+    if not path.is_file():
+        return []
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            (str(each["type"]).rpartition(".")[2], path.parent / str(each.get("path", ""))) for each in listed
+        ]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{path} should list modules, each with type and path; fetch it again") from error
+
+
+def _pooling(path: Path) -> str:
+    config = read_json(path)
+    named = config.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else named
+    if modes is None:
+        modes = [mode for flag, mode in FLAGS.items() if config.get(flag)] or ["mean"]
+    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLINGS:
+        raise ModelError(f"{path}: pooling should be one of {', '.join(POOLINGS)}, not {modes!r}")
+    if config.get("include_prompt", True) is not True:
+        raise ModelError(
+            f"{path}: include_prompt=false, which leaves prompts out of pooling, is not supported"
+        )
+    return POOLINGS[modes[0]]
+
+
+def _texts(folder: Path) -> tuple[int | None, bool]:
+    """Returns the most tokens of a text, and whether texts are lowered."""
+    found = next((folder / name for name in LENGTH_FILES if (folder / name).is_file()), None)
+    config = {} if found is None else read_json(found)
+    length = config.get("max_seq_length")
+    if length is None:
+        length = read_json(folder / "tokenizer_config.json", needed=False).get("model_max_length")
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int | float) or length < 1):
+        raise ModelError(f"{found or folder}: max_seq_length = {length!r} should be a positive number")
+    limit = None if length is None or length >= NO_LIMIT else int(length)
+    return limit, bool(config.get("do_lower_case", False))
+
+
+def _prompts(path: Path) -> tuple[Mapping[str, str], str | None, Similarity]:
+    config = read_json(path, needed=False)
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(each, str | None) for each in prompts.values()):
+        raise ModelError(f"{path}: prompts should be texts by name")
+    prompts = {str(name): text or "" for name, text in prompts.items()}
+    if default is not None and default not in prompts:
+        raise ModelError(f"{path}: default_prompt_name = {default!r} is none of {', '.join(prompts)}")
+    similarity = config.get("similarity_fn_name") or "cosine"
+    if similarity not in SIMILARITIES:
+        raise ModelError(f"{path}: similarity_fn_name = {similarity!r} is none of {', '.join(SIMILARITIES)}")
+    return prompts, default, cast(Similarity, similarity)
+
+
+def _activation(folder: Path) -> Activation | None:
+    """Returns the activation that a cross-encoder's config names; None: it names none."""
+    config: Mapping[str, Any] = read_json(folder / "config.json", needed=False)
+    own = config.get("sentence_transformers")
+    named = own.get("activation_fn") if isinstance(own, dict) else None
+    named = named or config.get("sbert_ce_default_activation_function")
+    if named is None:
+        return None
+    name = str(named).rpartition(".")[2]
+    if name not in ACTIVATIONS:
+        raise ModelError(
+            f"{folder / 'config.json'}: the activation {named!r} is none of {', '.join(ACTIVATIONS)}"
+        )
+    return cast(Activation, ACTIVATIONS[name])
+
+
+def _refused(folder: Path, why: str) -> ModelError:
+    return ModelError(f"{folder / 'modules.json'}: {why}")

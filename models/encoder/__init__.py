@@ -1,0 +1,1 @@
+"""Encoders: transformers whose tokens see both sides, and which generate nothing."""

@@ -1,0 +1,1 @@
+"""The families of encoders. Importing them imports no torch."""

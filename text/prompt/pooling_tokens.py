@@ -1,0 +1,114 @@
+"""The tokens of texts and of pairs that are pooled, cut as transformers' tokenizers cut them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from turnout.core.errors import RequestError
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["TextTokens", "pair_tokens", "text_tokens"]
+
+PARAM = "input"
+
+
+class TextTokens(NamedTuple):
+    """A prompt, and where in it the second text of a pair begins; 0: it has no token of the second type."""
+
+    ids: list[int]
+    second_text: int = 0
+
+
+def text_tokens(
+    tokenizer: Tokenizer, text: str, *, special: bool = True, limit: int, keep: int | None = None
+) -> TextTokens:
+    """Returns the tokens of one text.
+
+    special: whether the tokenizer's special tokens surround it; limit: the most tokens. keep: None: a longer
+    text raises RequestError; else it is cut to so many tokens, special ones among them.
+    """
+    before, after = _layout(tokenizer).one if special else ((), ())
+    ids = _ids(tokenizer, text, limit if keep is None else None)
+    most = (limit if keep is None else min(keep, limit)) - len(before) - len(after)
+    if keep is None:
+        _check(len(ids) + len(before) + len(after), limit, "text")
+    return TextTokens([*before, *ids[: max(0, most)], *after])
+
+
+def pair_tokens(
+    tokenizer: Tokenizer, first: str, second: str, *, limit: int, keep: int | None = None
+) -> TextTokens:
+    """Returns the tokens of two texts that are read together. Arguments and errors as of `text_tokens`.
+
+    The longer one is cut first, then both.
+    """
+    before, between, after, typed = _layout(tokenizer).two
+    one, other = (_ids(tokenizer, text, limit if keep is None else None) for text in (first, second))
+    special = len(before) + len(between) + len(after)
+    if keep is None:
+        _check(len(one) + len(other) + special, limit, "pair")
+    else:
+        lengths = _cut(len(one), len(other), max(0, min(keep, limit) - special))
+        one, other = one[: lengths[0]], other[: lengths[1]]
+    ids = [*before, *one, *between, *other, *after]
+    return TextTokens(ids, len(before) + len(one) + len(between) if typed else 0)
+
+
+def _cut(first: int, second: int, most: int) -> tuple[int, int]:
+    """Returns how much is left of texts of so many tokens: ``longest_first`` of tokenizers."""
+    if first + second <= most:
+        return first, second
+    short, long = min(first, second), max(first, second)
+    long = short if short > most else max(short, most - short)
+    if short + long > most:
+        short = most // 2
+        long = short + most % 2
+    return (long, short) if first > second else (short, long)
+
+
+class _Pair(NamedTuple):
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    typed: bool
+    """Whether the second text has a type of its own."""
+
+
+class _Layout(NamedTuple):
+    """The special tokens of a tokenizer, around one text and around two."""
+
+    one: tuple[tuple[int, ...], tuple[int, ...]]
+    two: _Pair
+
+
+@lru_cache(maxsize=64)
+def _layout(tokenizer: Tokenizer) -> _Layout:
+    """Reads it off short texts, which have a token each at least."""
+    backend = tokenizer.backend
+    alone, pair = backend.encode("a"), backend.encode("a", "b")
+    places = [at for at, text in enumerate(alone.sequence_ids) if text == 0]
+    one = tuple(alone.ids[: places[0]]), tuple(alone.ids[places[-1] + 1 :])
+    firsts, seconds = ([at for at, text in enumerate(pair.sequence_ids) if text == n] for n in (0, 1))
+    two = _Pair(
+        tuple(pair.ids[: firsts[0]]),
+        tuple(pair.ids[firsts[-1] + 1 : seconds[0]]),
+        tuple(pair.ids[seconds[-1] + 1 :]),
+        pair.type_ids[seconds[0]] == 1,
+    )
+    return _Layout(one, two)
+
+
+def _ids(tokenizer: Tokenizer, text: str, limit: int | None) -> list[int]:
+    try:
+        return tokenizer.encode(text, add_special_tokens=False, limit=limit)
+    except RequestError as error:
+        raise RequestError(str(error), PARAM) from None
+
+
+def _check(length: int, limit: int, what: str) -> None:
+    if length > limit:
+        raise RequestError(
+            f"the {what} has {length:,} tokens, but at most {limit:,} are read; shorten it, or let it be cut",
+            PARAM,
+        )
