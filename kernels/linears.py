@@ -54,7 +54,7 @@ def linear_struct(weights: LinearWeights, kernels: IntegerKernels) -> LinearStru
 def _blocks(weights: BlockWeights) -> LinearStruct:
     return LinearStruct(
         *(weights.numbers.data_ptr(), address(weights.bias)),
-        *(weights.inputs, weights.outputs, _BLOCKS + weights.bits),
+        *(weights.inputs, weights.outputs, _BLOCKS + weights.number),
     )
 
 

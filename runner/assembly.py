@@ -294,7 +294,8 @@ class _Parts:
             yield "steps overlap: the next is handed to the device before this one's tokens are known"
         quantization = quantization_of(checkpoint, self.config.quantization)
         yield _describe_policies(self.resources.registry, self.config, quantization)
-        yield from describe_types(checkpoint.folder, str(setup.context.dtype).removeprefix("torch."))
+        dtype, device = str(setup.context.dtype).removeprefix("torch."), setup.context.device.type
+        yield from describe_types(checkpoint.folder, dtype, device)
         yield from describe_quantization(
             self.model,
             checkpoint.family,

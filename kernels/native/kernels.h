@@ -19,7 +19,7 @@ void turnout_integer_linear(const void* packed, const int32_t* shift, const void
                             int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,
                             float levels, int half, int threads);
 void turnout_block_linear(const void* packed, const float* bias, const void* x, void* out, int64_t rows,
-                          int64_t inputs, int64_t outputs, int64_t stride, int bits, int half, int threads);
+                          int64_t inputs, int64_t outputs, int64_t stride, int type, int half, int threads);
 void turnout_norm(void* x, const void* delta, const void* weight, void* out, int64_t rows, int64_t size,
                   float eps, int half, int threads);
 void turnout_norm_heads(void* x, const void* weight, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,

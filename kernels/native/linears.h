@@ -4,7 +4,7 @@
 #include <cstdint>
 
 // FLOAT32, BFLOAT16: how float32 layers keep their weights; HALVES: bfloat16 in and out; INTEGERS + n: what
-// turnout_integer_linear calls kind n; BLOCKS + bits: turnout_block_linear's.
+// turnout_integer_linear calls kind n; BLOCKS + n: blocks of type n.
 enum Kind : int64_t { FLOAT32, BFLOAT16, HALVES, INTEGERS, BLOCKS = 16 };
 
 // Joined layers have their outputs side by side. From `shift` on: of integers alone.

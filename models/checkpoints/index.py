@@ -161,7 +161,8 @@ def _listed(
         with as_plugin_errors(f"{title}: rename of {key}"):
             placed = placements(family.rename(key))
         blocks = (file.blocks(key) if held else None) or ""
-        rows = len(file.shape(key)) - 1 if blocks in held else 0
+        blocks = blocks if blocks in held else ""
+        rows = len(file.shape(key)) - 1 if blocks else 0
         for placement in placed:
             layer, _, part = placement.name.rpartition(".")
             fits = placement.takes_rows(rows) and layer in adoptable and part == "weight"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,8 @@ def dequantized(rows: Tensor, kind: str) -> Tensor:
         return rows.view(FLOAT_TYPES[kind])
     if kind in ("q8_0", "q4_0"):
         return QuantizedRows.of(rows, kind).dequantized()
+    if kind in SUPER:
+        return SUPER[kind](rows.view(-1, STORED[kind])).view(len(rows), -1)
     return _by_library(rows, kind)
 
 
@@ -36,11 +40,6 @@ class QuantizedRows:
         """int8 [rows, inputs]."""
         self.scale = scale
         """float16 [rows, inputs / 32]."""
-
-    @staticmethod
-    def inputs(rows: Tensor, kind: str) -> int:
-        """How many numbers a row has. rows: as `of` takes them."""
-        return rows.shape[1] // (34 if kind == "q8_0" else 18) * 32
 
     @classmethod
     def of(cls, rows: Tensor, kind: str) -> QuantizedRows:
@@ -57,6 +56,38 @@ class QuantizedRows:
         """Returns float32 [rows, inputs]."""
         wide = self.codes.float().view(len(self.codes), -1, 32)
         return wide.mul_(self.scale.float().unsqueeze(-1)).flatten(1)
+
+
+def _q4_k(blocks: Tensor) -> Tensor:
+    """Returns float32 [blocks, 256]. blocks: uint8 [blocks, 144]."""
+    six = blocks[:, 4:16].view(-1, 3, 4)
+    first, last, rest = six[:, :2], six[:, :2] >> 6 << 4, six[:, 2:]
+    last = last | torch.cat([rest & 15, rest >> 4], dim=1)
+    groups = torch.cat([first & 63, last], dim=2).float()  # [blocks, scales and offsets, 8]
+    scale, offset = (groups * _halves(blocks[:, :4]).unsqueeze(-1)).unbind(1)
+    nibbles = blocks[:, 16:].view(-1, 4, 32)
+    codes = torch.stack([nibbles & 15, nibbles >> 4], dim=2).view(-1, 8, 32).float()
+    return codes.mul_(scale.unsqueeze(-1)).sub_(offset.unsqueeze(-1)).flatten(1)
+
+
+def _q6_k(blocks: Tensor) -> Tensor:
+    """Returns float32 [blocks, 256]. blocks: uint8 [blocks, 210]."""
+    low, high = blocks[:, :128].view(-1, 2, 64), blocks[:, 128:192].view(-1, 2, 1, 32)
+    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=blocks.device).view(4, 1)
+    low = torch.stack([low & 15, low >> 4], dim=2).view(-1, 2, 4, 32)
+    codes = (low | ((high >> shifts) & 3) << 4).view(torch.int8).sub_(32).float()
+    scale = blocks[:, 192:208].contiguous().view(torch.int8).float() * _halves(blocks[:, 208:])
+    return codes.view(-1, 16, 16).mul_(scale.unsqueeze(-1)).flatten(1)
+
+
+def _halves(stored: Tensor) -> Tensor:
+    """Returns float32 [blocks, numbers] of float16, as bytes."""
+    return stored.contiguous().view(torch.float16).float()
+
+
+SUPER: Mapping[str, Callable[[Tensor], Tensor]] = {"q4_k": _q4_k, "q6_k": _q6_k}
+STORED = {"q4_k": 144, "q6_k": 210}
+"""Bytes of a block."""
 
 
 def _by_library(rows: Tensor, kind: str) -> Tensor:

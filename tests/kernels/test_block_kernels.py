@@ -1,18 +1,22 @@
-"""Compiled layers in blocks of 8 and 4 bits give what their float32 weights give, to the bit."""
+"""Compiled layers in blocks give what the float32 weights give that they stand for, to the bit."""
 
 from __future__ import annotations
 
+import gguf
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.blocks import BlockWeights
+from turnout.kernels.blocks import BLOCK_TYPES, BlockWeights
 
 ROWS = [1, 2, 3, 6, 14, 15, 40, 250]
 SHAPES = [(32, 7), (256, 32), (288, 100), (896, 65), (4864, 33)]
 BITS = [8, 4]
+KINDS = [*BLOCK_TYPES]
+SCALES = {"q8_0": [0], "q4_0": [0], "q4_k": [0, 2], "q6_k": [208]}
+"""Where a block has numbers in float16."""
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -38,16 +42,6 @@ def stored(codes: Tensor, scale: Tensor, bits: int) -> Tensor:
     return torch.cat([scale.unsqueeze(-1).view(torch.uint8), groups.view(torch.uint8)], dim=-1).flatten(1)
 
 
-def layer(
-    kernels: CpuKernels, inputs: int, outputs: int, bits: int, *, bias: bool = False
-) -> tuple[BlockWeights, Tensor]:
-    """Packed, and the weight in float32."""
-    codes, scale = drawn(inputs, outputs, bits)
-    own = normal(outputs, seed=5) if bias else None
-    packed = kernels.blocks.pack(stored(codes, scale, bits), bits, own)
-    return packed, codes * scale.float().repeat_interleave(32, 1)
-
-
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
 def test_blocks_lie_in_panels(variant_kernels: CpuKernels, inputs: int, outputs: int, bits: int) -> None:
@@ -60,56 +54,74 @@ def test_blocks_lie_in_panels(variant_kernels: CpuKernels, inputs: int, outputs:
         eights = (columns.to(torch.int64) + 8).unflatten(2, (4, 8))
         columns = (eights << torch.arange(0, 32, 4).view(8, 1)).sum(3).to(torch.int32)
     expected = [part.contiguous().view(torch.uint8).flatten(2) for part in (scales, columns)]
-    packed = variant_kernels.blocks.pack(stored(codes, scale, bits), bits, None)
+    packed = variant_kernels.blocks.pack(stored(codes, scale, bits), f"q{bits}_0", None)
     assert torch.equal(packed.numbers, torch.cat(expected, dim=2))
 
 
-@pytest.mark.parametrize("bits", BITS)
+def layer(
+    kernels: CpuKernels, inputs: int, outputs: int, kind: str, *, bias: bool = False
+) -> tuple[BlockWeights, Tensor]:
+    """Packed, and the weight in float32, as the library has it. inputs: rounded up to whole blocks."""
+    of = BLOCK_TYPES[kind]
+    blocks = -(-inputs // of.inputs)
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randint(0, 256, (outputs, blocks, of.stored), generator=generator, dtype=torch.uint8)
+    for at in SCALES[kind]:
+        scale = (normal(outputs, blocks, 1, seed=at) * 10.0 ** normal(outputs, blocks, 1, seed=1)).half()
+        scale.view(-1)[0], scale.view(-1)[-1] = 2.0**-24, -1000.0
+        rows[..., at : at + 2] = scale.view(torch.uint8)
+    rows = rows.flatten(1)
+    own = normal(outputs, seed=5) if bias else None
+    weight = gguf.dequantize(rows.numpy(), gguf.GGMLQuantizationType[kind.upper()])
+    return kernels.blocks.pack(rows, kind, own), torch.from_numpy(weight)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
 def test_results_are_those_of_float32_weights(
-    variant_kernels: CpuKernels, inputs: int, outputs: int, bits: int
+    variant_kernels: CpuKernels, inputs: int, outputs: int, kind: str
 ) -> None:
-    packed, weight = layer(variant_kernels, inputs, outputs, bits, bias=True)
+    packed, weight = layer(variant_kernels, inputs, outputs, kind, bias=True)
     floats = variant_kernels.pack([weight])
     for rows in ROWS:
-        x = normal(rows, inputs, seed=7)
+        x = normal(rows, packed.inputs, seed=7)
         found = variant_kernels.blocks.linear(x, packed)
         assert torch.equal(found, variant_kernels.linear(x, floats, packed.bias)), f"{rows} rows"
 
 
-@pytest.mark.parametrize("bits", BITS)
-def test_a_row_has_the_same_result_in_any_batch(variant_kernels: CpuKernels, bits: int) -> None:
-    packed, _ = layer(variant_kernels, 896, 96, bits)
-    x = normal(250, 896)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_has_the_same_result_in_any_batch(variant_kernels: CpuKernels, kind: str) -> None:
+    packed, _ = layer(variant_kernels, 896, 96, kind)
+    x = normal(250, packed.inputs)
     together = variant_kernels.blocks.linear(x, packed)
     for row in (0, 13, 14, 249):
         assert torch.equal(variant_kernels.blocks.linear(x[row : row + 1], packed)[0], together[row])
 
 
-@pytest.mark.parametrize("bits", BITS)
-def test_activations_in_bfloat16_are_widened(variant_kernels: CpuKernels, bits: int) -> None:
-    packed, _ = layer(variant_kernels, 288, 50, bits, bias=True)
+@pytest.mark.parametrize("kind", KINDS)
+def test_activations_in_bfloat16_are_widened(variant_kernels: CpuKernels, kind: str) -> None:
+    packed, _ = layer(variant_kernels, 288, 50, kind, bias=True)
     for rows in (1, 40):
-        x = normal(rows, 288).bfloat16()
+        x = normal(rows, packed.inputs).bfloat16()
         wide = variant_kernels.blocks.linear(x.float(), packed)
         assert torch.equal(variant_kernels.blocks.linear(x, packed), wide.bfloat16())
 
 
-@pytest.mark.parametrize("bits", BITS)
-def test_rows_of_the_weight_are_read(variant_kernels: CpuKernels, bits: int) -> None:
-    packed, weight = layer(variant_kernels, 96, 70, bits)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_the_weight_are_read(variant_kernels: CpuKernels, kind: str) -> None:
+    packed, weight = layer(variant_kernels, 96, 70, kind)
     tokens = torch.tensor([0, 69, 33, 5])
     assert torch.equal(variant_kernels.blocks.rows(packed, tokens), weight[tokens])
 
 
-@pytest.mark.parametrize("bits", BITS)
-def test_layers_of_whole_panels_are_joined(variant_kernels: CpuKernels, bits: int) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_of_whole_panels_are_joined(variant_kernels: CpuKernels, kind: str) -> None:
     blocks = variant_kernels.blocks
-    whole, _ = layer(variant_kernels, 64, 2 * blocks.panel, bits, bias=True)
-    last, _ = layer(variant_kernels, 64, blocks.panel, bits)
-    part, _ = layer(variant_kernels, 64, blocks.panel + 1, bits)
+    whole, _ = layer(variant_kernels, 64, 2 * blocks.panel, kind, bias=True)
+    last, _ = layer(variant_kernels, 64, blocks.panel, kind)
+    part, _ = layer(variant_kernels, 64, blocks.panel + 1, kind)
     assert not blocks.joins([whole, part])
     assert blocks.joins([whole, last])
-    x = normal(3, 64)
+    x = normal(3, whole.inputs)
     apart = torch.cat([blocks.linear(x, each) for each in (whole, last)], dim=1)
     assert torch.equal(blocks.linear(x, blocks.join([whole, last])), apart)

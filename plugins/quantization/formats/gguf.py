@@ -4,8 +4,13 @@
 
     q8_0  uint8 [out, in / 32 · 34]    a block: scale float16, 32 codes int8
     q4_0  uint8 [out, in / 32 · 18]    a block: scale float16, 16 bytes: codes 0 to 15 low, 16 to 31 high
+    q4_k  uint8 [out, in / 256 · 144]  a block of eight groups: scale and offset float16; of each
+                                       group a scale and an offset of six bits; codes of four
+    q6_k  uint8 [out, in / 256 · 210]  a block of 16 groups: codes of six bits; of each group a
+                                       scale int8; scale float16
 
-weight = code · scale, for 4 bits (code - 8) · scale. Activations are not quantized.
+weight = code · scale, where codes 8 of q4_0 and 32 of q6_k stand for 0; q4_k's offsets are taken away. Scales
+of groups are multiplied by their block's. Activations are not quantized.
 """
 
 from __future__ import annotations
@@ -19,15 +24,15 @@ from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.kernels import cpu_kernels
+from turnout.kernels.blocks import BLOCK_TYPES
 from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
 from turnout.plugins.quantization.layers.blocks import BlockEmbedding
 from turnout.plugins.quantization.layers.factory import layer_factory
 
 __all__ = ["GgufAdopter", "Mxfp4Adopter"]
 
-ROW_BYTES = {"q8_0": 34, "q4_0": 18}
-"""Bytes of a block, by type."""
-BLOCK = 32
+ON_GPU = ("q8_0", "q4_0")
+"""Types that GPU kernels hold."""
 
 
 class GgufAdopter(Adopter):
@@ -36,14 +41,15 @@ class GgufAdopter(Adopter):
     embeddings = True
 
     def held_blocks(self, context: ComputeContext) -> Collection[str]:
-        return ROW_BYTES
+        return BLOCK_TYPES if context.device.type == "cpu" else ON_GPU
 
     def adopt(
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
     ) -> nn.Module:
         kind = _kind(name, tensors)
         parts = LayerTensors(name, tensors, like)
-        row = parts.groups(BLOCK) * ROW_BYTES[kind]
+        of = BLOCK_TYPES[kind]
+        row = parts.groups(of.inputs) * of.stored
         blocks = parts.take(kind, [torch.uint8], [parts.outputs, row])
         bias = parts.bias()
         parts.finish()
@@ -53,7 +59,8 @@ class GgufAdopter(Adopter):
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Embedding, context: ComputeContext
     ) -> nn.Module:
         kind = _kind(name, tensors)
-        rows, row = tensors[kind], like.embedding_dim // BLOCK * ROW_BYTES[kind]
+        of, rows = BLOCK_TYPES[kind], tensors[kind]
+        row = like.embedding_dim // of.inputs * of.stored
         if list(rows.shape) != [like.num_embeddings, row]:
             raise ModelError(
                 f"{name}.{kind} has shape {list(rows.shape)}, expected {[like.num_embeddings, row]}"
@@ -74,7 +81,7 @@ class Mxfp4Adopter(GgufAdopter):
 
 
 def _kind(name: str, tensors: Mapping[str, Tensor]) -> str:
-    found = [kind for kind in ROW_BYTES if kind in tensors]
+    found = [kind for kind in BLOCK_TYPES if kind in tensors]
     if len(found) != 1:
-        raise ModelError(f"{name} has {', '.join(tensors)}; expected one of {' and '.join(ROW_BYTES)}")
+        raise ModelError(f"{name} has {', '.join(tensors)}; expected one of {', '.join(BLOCK_TYPES)}")
     return found[0]

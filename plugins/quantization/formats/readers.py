@@ -66,7 +66,7 @@ class Awq(FormatReader):
 
 
 class Gguf(FormatReader):
-    """Reads llama.cpp's blocks: Q8_0 and Q4_0 as they are stored, other types as floating point numbers."""
+    """Reads llama.cpp's blocks: Q8_0, Q4_0, Q4_K and Q6_K as they are, other types as numbers."""
 
     name: ClassVar[str] = "gguf"
 

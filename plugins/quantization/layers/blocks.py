@@ -1,4 +1,4 @@
-"""Layers whose weights are codes with a scale for each 32 inputs, as GGUF files store them."""
+"""Layers whose weights are codes with scales for a few inputs each, as GGUF files store them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.blocks import BlockKernels, BlockWeights
+from turnout.kernels.blocks import BLOCK_TYPES, BlockKernels, BlockWeights
 from turnout.models.decoder.packed import LayerCapabilities
-from turnout.models.gguf.numbers import QuantizedRows
+from turnout.models.gguf.numbers import dequantized
 from turnout.plugins.quantization.layers.base import DecodedLinear
 
 __all__ = ["BlockEmbedding", "BlockLinear", "NativeBlockLinear", "packed_blocks"]
-
-BITS = {"q8_0": 8, "q4_0": 4}
 
 
 class BlockLinear(DecodedLinear):
@@ -25,16 +23,16 @@ class BlockLinear(DecodedLinear):
 
     def __init__(self, blocks: Tensor, kind: str, bias: Tensor | None) -> None:
         """blocks: uint8 [out, bytes], as they are stored."""
-        super().__init__(QuantizedRows.inputs(blocks, kind), len(blocks), bias)
+        super().__init__(BLOCK_TYPES[kind].inputs_of(blocks), len(blocks), bias)
         self.register_buffer("blocks", blocks)
         self._kind = kind
 
     def decode(self, start: int, stop: int) -> Tensor:
-        return QuantizedRows.of(self.blocks[start:stop], self._kind).dequantized()
+        return dequantized(self.blocks[start:stop], self._kind)
 
 
 class NativeBlockLinear(nn.Module):
-    """Computed by compiled kernels, as the float32 weights code · scale would be; activations as they are.
+    """Computed by compiled kernels, as its blocks' numbers in float32 would be; activations as they are.
 
     A row has the same results, to the bit, alone and in any batch.
     """
@@ -68,13 +66,13 @@ class NativeBlockLinear(nn.Module):
         return NativeBlockLinear(self.kernels.join(weights), self.kernels)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bits={self.weights.bits}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.weights.kind}"
 
 
 def packed_blocks(blocks: Tensor, kind: str, bias: Tensor | None, kernels: CpuKernels) -> NativeBlockLinear:
     """Packs a layer. blocks: uint8 [out, bytes], as they are stored."""
     wide = None if bias is None else bias.float()
-    return NativeBlockLinear(kernels.blocks.pack(blocks, BITS[kind], wide), kernels.blocks)
+    return NativeBlockLinear(kernels.blocks.pack(blocks, kind, wide), kernels.blocks)
 
 
 class BlockEmbedding(nn.Module):
@@ -83,10 +81,10 @@ class BlockEmbedding(nn.Module):
     rows: Tensor
 
     def __init__(self, rows: Tensor, kind: str, dtype: torch.dtype) -> None:
-        """rows: uint8 [tokens, bytes]; kind: ``q8_0`` or ``q4_0``; dtype: of what comes out."""
+        """rows: uint8 [tokens, bytes]; kind: a name of `BLOCK_TYPES`; dtype: of what comes out."""
         super().__init__()
         self.register_buffer("rows", rows)
         self._kind, self._dtype = kind, dtype
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return QuantizedRows.of(self.rows[tokens], self._kind).dequantized().to(self._dtype)
+        return dequantized(self.rows[tokens], self._kind).to(self._dtype)

@@ -221,7 +221,7 @@ def _quantized(numbers: np.ndarray, type_: gguf.GGMLQuantizationType) -> np.ndar
         rows = np.random.default_rng(len(numbers)).integers(
             0, 256, (len(numbers), numbers.shape[1] // block, size), np.uint8
         )
-        scales = {"Q4_K": slice(0, 4), "Q6_K": slice(208, 210)}[type_.name]
+        scales = {"Q4_K": slice(0, 4), "Q5_K": slice(0, 4), "Q6_K": slice(208, 210)}[type_.name]
         count = (scales.stop - scales.start) // 2
         rows[..., scales] = np.full((*rows.shape[:2], count), 1 / 4096, np.float16).view(np.uint8)
         return rows.reshape(len(numbers), -1)

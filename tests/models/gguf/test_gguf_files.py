@@ -90,12 +90,22 @@ def test_floating_point_weights_are_not_quantized(gguf_file: GGUF) -> None:
 
 def test_start_up_says_how_types_are_held(gguf_file: GGUF, tmp_path: Path) -> None:
     blocks = resolve_model(str(gguf_file("Q8_0", vocab=32_000)))
-    assert describe_types(blocks, "float32") == ["weights of the file: 2 MB of q8_0, kept in its blocks"]
+    assert describe_types(blocks, "float32", "cpu") == [
+        "weights of the file: 2 MB of q8_0, kept in its blocks"
+    ]
     shutil.rmtree(blocks.parent)
     shutil.rmtree(tmp_path / "widened")
     numbers = resolve_model(str(gguf_file("F16", vocab=32_000)))
-    assert describe_types(numbers, "float32") == ["weights of the file: 4 MB of f16, widened to float32"]
-    assert describe_types(resolve_model("turnout-tiny"), "float32") == []
+    assert describe_types(numbers, "float32", "cpu") == [
+        "weights of the file: 4 MB of f16, widened to float32"
+    ]
+    assert describe_types(resolve_model("turnout-tiny"), "float32", "cpu") == []
+
+
+def test_a_gpu_widens_what_it_has_no_kernels_for(gguf_file: GGUF) -> None:
+    folder = resolve_model(str(gguf_file("Q4_K", hidden=256, intermediate=512, vocab=256)))
+    assert "q4_k, kept in its blocks" in describe_types(folder, "bfloat16", "cpu")[0]
+    assert "q4_k, widened to bfloat16" in describe_types(folder, "bfloat16", "cuda")[0]
 
 
 def test_a_folder_with_one_file_is_the_file(gguf_file: GGUF, tmp_path: Path) -> None:

@@ -88,7 +88,18 @@ def test_blocks_are_held_as_they_are(
     assert isinstance(plain.model.embed_tokens, BlockEmbedding)
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q4_1", "Q5_0", "Q4_K", "Q6_K"])
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
+def test_blocks_of_256_are_held_as_they_are(
+    gguf_file: GGUF, served: Any, kernels: CpuKernels, kind: str, family: str
+) -> None:
+    file = gguf_file(kind, family, hidden=256, intermediate=512, vocab=256, tied=family == "qwen2")
+    native = assert_same(file, served, kernels)
+    assert native.lm_head.weights.kind == kind.lower()
+    assert isinstance(assert_same(file, served).lm_head, BlockLinear)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q4_1", "Q5_0", "Q5_K"])
 def test_other_types_are_widened(gguf_file: GGUF, served: Any, kind: str) -> None:
     assert_same(gguf_file(kind, hidden=256, intermediate=512, vocab=256), served)
 
