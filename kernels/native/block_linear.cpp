@@ -27,8 +27,13 @@ inline Floats widened(const uint16_t* halves) {
     return (Floats)((Words)size | ((bits & 0x8000u) << 16));
 }
 
-inline Floats widened(const int8_t* bytes) { return __builtin_convertvector(load_as<Small>(bytes), Floats); }
-inline Floats widened(const uint8_t* bytes) { return __builtin_convertvector(load_as<SmallCounts>(bytes), Floats); }
+// Bytes, by way of words: compilers would convert each byte by itself.
+inline Floats widened(const int8_t* bytes) {
+    return __builtin_convertvector(__builtin_convertvector(load_as<Small>(bytes), Ints), Floats);
+}
+inline Floats widened(const uint8_t* bytes) {
+    return __builtin_convertvector(__builtin_convertvector(load_as<SmallCounts>(bytes), Ints), Floats);
+}
 
 // The numbers of a word's lowest nibble, of which ZERO stands for 0.
 template <int ZERO>
