@@ -69,7 +69,7 @@ class EngineConfig(Config):
         "default: the model's.",
     )
     """Without one in the model's folder, `last` for decoders and `mean` for encoders. See
-    [policies](policies.md#pooling)."""
+    [embeddings](http-api.md#embeddings-and-scores)."""
     spec_draft: str | None = Field(
         None, description="Model that drafts for speculative decoding: a folder, hub name or short name."
     )

@@ -58,6 +58,7 @@ __all__ = [
     "NOTES",
     "NOTES_TEXT",
     "PIPELINED",
+    "POOLED",
     "PORTION",
     "PREFIX_MARKS",
     "PREPARED",
@@ -137,6 +138,7 @@ LOGPROBS = Limit(
     most=20, unit="tokens", what="most likely tokens reported at a position", answer="400, `logprobs`"
 )
 PROMPTS = Limit(most=2048, unit="prompts", what="prompts of a request", answer="400, `prompt`")
+POOLED = Limit(most=2048, unit="texts", what="texts of a request that are pooled", answer="400, the field")
 STOP_STRINGS = Limit(most=32, unit="strings", what="stop strings of a request", answer="400, `stop`")
 TOOLS = Limit(most=512, unit="tools", what="tools of a request", answer="400, `tools`")
 STOP_LENGTH = Limit(most=4096, unit="characters", what="a stop string", answer="400, `stop`")

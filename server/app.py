@@ -34,10 +34,13 @@ from turnout.server.api.llama_cpp.infill import infill
 from turnout.server.api.load import show_load
 from turnout.server.api.messages import count_tokens, messages
 from turnout.server.api.metrics import metrics
+from turnout.server.api.ollama import embed as ollama_embed
 from turnout.server.api.ollama import models as ollama_models
 from turnout.server.api.ollama.chat import chat as ollama_chat
 from turnout.server.api.ollama.generate import generate as ollama_generate
-from turnout.server.api.ollama.refused import refuse_change, refuse_embedding
+from turnout.server.api.ollama.refused import refuse_change
+from turnout.server.api.pooling import embeddings as pooling_api
+from turnout.server.api.pooling import scores
 from turnout.server.api.responses import stored
 from turnout.server.api.responses.create import responses
 from turnout.server.fleet.arm_header import ARM_HEADER, ArmHeaderMiddleware
@@ -71,6 +74,11 @@ ROUTES = [
     Route("/v1/models/{name:path}", models.show_model),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat, methods=["POST"]),
+    Route("/v1/embeddings", pooling_api.embeddings, methods=["POST"]),
+    *(Route(path, scores.rerank, methods=["POST"]) for path in ("/v1/rerank", "/rerank", "/v2/rerank")),
+    *(Route(path, scores.score, methods=["POST"]) for path in ("/v1/score", "/score")),
+    Route("/classify", scores.classify, methods=["POST"]),
+    Route("/pooling", pooling_api.pooling, methods=["POST"]),
     Route("/v1/messages", messages, methods=["POST"]),
     Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
     Route("/v1/responses", responses, methods=["POST"]),
@@ -83,7 +91,8 @@ ROUTES = [
     *(Route(f"/api/{name}", refuse_change, methods=["POST"]) for name in ("pull", "push", "create", "copy")),
     Route("/api/delete", refuse_change, methods=["DELETE"]),
     Route("/api/blobs/{digest}", refuse_change, methods=["POST"]),
-    *(Route(f"/api/{name}", refuse_embedding, methods=["POST"]) for name in ("embed", "embeddings")),
+    Route("/api/embed", ollama_embed.embed, methods=["POST"]),
+    Route("/api/embeddings", ollama_embed.embeddings, methods=["POST"]),
     Route("/v1/responses/{response_id}", stored.show_response),
     Route("/v1/responses/{response_id}", stored.delete_response, methods=["DELETE"]),
     Route("/v1/responses/{response_id}/cancel", stored.cancel_response, methods=["POST"]),

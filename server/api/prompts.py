@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from turnout.text.prompt.fill_in import FillIn, needed_fill_in
 from turnout.text.prompt.truncation import encoded, last_tokens
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["TOKEN_BYTES", "PreparedPrompts", "ended_by", "fitting", "prepared_prompts"]
+__all__ = ["TOKEN_BYTES", "PreparedPrompts", "ended_by", "fitting", "prepared_prompts", "tokenized"]
 
 TOKEN_BYTES = 16
 """What a token of a prompt takes, which is in several lists at times."""
@@ -71,7 +71,7 @@ async def prepared_prompts(
     def whole(prompt: Prompt) -> list[int]:
         return arm.client.packed([*before, *read(prompt)])
 
-    prompts = await _tokenized(texts, body.prompt, whole, memory)
+    prompts = await tokenized(texts, body.prompt, whole, memory)
 
     def specs() -> list[RequestSpec]:
         requests = [
@@ -125,6 +125,7 @@ def _echo(tokenizer: Tokenizer, prompt: Prompt) -> str:
 
 # ------------------------------------------------------------------ tokens
 
+Given = TypeVar("Given")
 Reader = Callable[[Prompt], list[int]]
 """Turns a prompt into tokens. Raises RequestError."""
 
@@ -145,17 +146,29 @@ def _filled(fill_in: FillIn, suffix: Sequence[int], limit: int, prompt: Prompt) 
     return _checked(fill_in.prompt(prompt, suffix), limit)
 
 
-async def _tokenized(
-    texts: TextPool, prompts: Sequence[Prompt], read: Reader, memory: HeldMemory
+def _length(prompt: Any) -> int:
+    return len(prompt)
+
+
+async def tokenized(
+    texts: TextPool,
+    prompts: Sequence[Given],
+    read: Callable[[Given], list[int]],
+    memory: HeldMemory,
+    work: Callable[[Given], int] = _length,
 ) -> list[list[int]]:
     """The tokens of each prompt. Raises RequestError, Overloaded.
+
+    work: characters whose tokenizing takes as long as that of a prompt.
 
     Many prompts take several turns in the pool, between which other clients have theirs.
     """
     found: list[list[int]] = []
     total = 0
-    for group in _groups(prompts):
-        tokens = await texts.run(sum(map(_work, group)), partial(_read_all, read, group))
+    for group in _groups(prompts, work):
+        tokens = await texts.run(
+            PROMPT_WORK * len(group) + sum(map(work, group)), partial(_read_all, read, group)
+        )
         found += tokens
         added = sum(map(len, tokens))
         total += added
@@ -169,26 +182,22 @@ async def _tokenized(
     return found
 
 
-def _read_all(read: Reader, prompts: Sequence[Prompt]) -> list[list[int]]:
+def _read_all(read: Callable[[Given], list[int]], prompts: Sequence[Given]) -> list[list[int]]:
     return [read(prompt) for prompt in prompts]
 
 
-def _groups(prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
+def _groups(prompts: Sequence[Given], work: Callable[[Given], int]) -> Iterator[list[Given]]:
     """The prompts in order, in groups that are short, or of one prompt."""
-    group: list[Prompt] = []
+    group: list[Given] = []
     size = 0
     for prompt in prompts:
-        work = _work(prompt)
-        if group and size + work >= LONG:
+        more = PROMPT_WORK + work(prompt)
+        if group and size + more >= LONG:
             yield group
             group, size = [], 0
         group.append(prompt)
-        size += work
+        size += more
     yield group
-
-
-def _work(prompt: Prompt) -> int:
-    return PROMPT_WORK + len(prompt)
 
 
 def _checked(prompt: list[int], limit: int) -> list[int]:

@@ -34,6 +34,8 @@ def delta_size(delta: Delta) -> int:
     size = DELTA_BYTES + TOKEN_BYTES * len(delta.tokens)
     if delta.logprobs:
         size += len(delta.logprobs) * (ITEM_BYTES + ENTRY_BYTES * len(delta.logprobs[0].top))
+    if delta.pooled is not None:
+        size += len(delta.pooled.data)
     if isinstance(delta.prompt_logprobs, PackedLogprobs):
         size += delta.prompt_logprobs.nbytes
     return size

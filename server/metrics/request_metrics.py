@@ -90,6 +90,13 @@ class RequestMetrics:
             PREFIX + "generation_tokens", "Tokens generated, counted as they come.", {"model_name": model}
         )
         self.registry.register(self.output_tokens)
+        labels = ("model_name", "endpoint")
+        self._pooled_texts = Counter(
+            PREFIX + "pooled_texts", "Texts that became embeddings or scores.", labels, registry=self.registry
+        )
+        self._pooled_tokens = Counter(
+            PREFIX + "pooled_tokens", "Tokens of those texts.", labels, registry=self.registry
+        )
         self._ended = Counter(
             PREFIX + "request_success",
             "Choices that ended; finished_reason: stop, length, abort (the client left) or error.",
@@ -101,6 +108,11 @@ class RequestMetrics:
 
     def ended(self, reason: str, choices: int = 1) -> None:
         self._ended.labels(self._model, reason).inc(choices)
+
+    def pooled(self, endpoint: str, texts: int, tokens: int) -> None:
+        """Count what an endpoint answered that generates nothing."""
+        self._pooled_texts.labels(self._model, endpoint).inc(texts)
+        self._pooled_tokens.labels(self._model, endpoint).inc(tokens)
 
     def _histogram(self, name: str, description: str, buckets: tuple[float, ...]) -> Histogram:
         name = PREFIX + name
@@ -147,6 +159,15 @@ class RequestMeter:
             self._tokens(self._choices.get(delta.index), delta.index, len(delta.tokens), now)
         if delta.finish_reason:
             self._end(delta.index, delta.finish_reason, now)
+
+    def take_pooled(self) -> None:
+        """Count a request that generates nothing, which has ended."""
+        now = self._metrics.clock()
+        self._begun = True
+        self._metrics.prompt_lengths.observe(self._prompt_tokens)
+        self._metrics.prompt_tokens.inc(self._prompt_tokens)
+        self._metrics.whole.observe(now - self._arrival)
+        self._end(0, "stop", now)
 
     def _tokens(self, choice: _ChoiceTimes | None, index: int, tokens: int, now: float) -> None:
         if not self._begun:

@@ -26,7 +26,11 @@ from turnout.server.http.openapi.docstrings import field_docstrings
 from turnout.server.protocol.responses import TimingReport, Usage
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
 
-REFUSED = ("pull", "push", "create", "copy", "delete", "blobs/{digest}", "embed", "embeddings")
+REFUSED = ("pull", "push", "create", "copy", "delete", "blobs/{digest}")
+POOLING = (
+    *("/v1/embeddings", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/score", "/score"),
+    *("/classify", "/pooling", "/api/embed", "/api/embeddings"),
+)
 TOLD = {
     "/": "http-api.md#models-and-version",
     "/health": "../how-to/serve.md#health",
@@ -39,6 +43,7 @@ TOLD = {
     "/v1/models/{name:path}": "http-api.md#models-and-version",
     "/v1/completions": "http-api.md#completions",
     "/v1/chat/completions": "http-api.md#chat",
+    **dict.fromkeys(POOLING, "http-api.md#embeddings-and-scores"),
     "/v1/responses": "http-api.md#responses",
     "/v1/responses/{response_id}": "http-api.md#responses",
     "/v1/responses/{response_id}/cancel": "http-api.md#responses",

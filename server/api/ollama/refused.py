@@ -8,7 +8,7 @@ from starlette.responses import Response
 from turnout.server.http.errors import ApiError
 from turnout.server.http.openapi.operation import operation
 
-__all__ = ["refuse_change", "refuse_embedding"]
+__all__ = ["refuse_change"]
 
 
 @operation(refused=True)
@@ -20,9 +20,3 @@ async def refuse_change(request: Request) -> Response:
         f"/api/{name} is not supported: Turnout serves the model that it was started with; GET /api/tags "
         "names it, and `turnout serve MODEL` serves another",
     )
-
-
-@operation(refused=True)
-async def refuse_embedding(request: Request) -> Response:
-    """Is refused: the server makes no embeddings yet."""
-    raise ApiError(400, f"{request.url.path} is not supported: this server makes no embeddings")

@@ -1,0 +1,153 @@
+"""``POST /v1/score``, ``/v1/rerank`` and ``/classify``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.errors import RequestError
+from turnout.core.types.pooling import PoolingFacts, PoolingParams
+from turnout.server.api.context import context_of
+from turnout.server.api.pooling.serving import Asked, answered, numbers
+from turnout.server.api.pooling.similarity import similarity
+from turnout.server.api.pooling.texts import Pair, Texts, facts_of, prompt_named
+from turnout.server.http.bodies.body import read_body
+from turnout.server.http.openapi.operation import operation
+from turnout.server.protocol.pooling.answers import (
+    Classes,
+    ClassesList,
+    PoolingUsage,
+    Ranked,
+    RankedDocument,
+    RankedList,
+    Score,
+    ScoreList,
+)
+from turnout.server.protocol.pooling.requests import ClassifyRequest, RerankRequest, ScoreRequest
+
+__all__ = ["classify", "rerank", "score"]
+
+
+@operation(body=ScoreRequest, answer=ScoreList, generates=True)
+async def score(request: Request) -> Response:
+    """Scores pairs of texts."""
+    context = context_of(request)
+    body = await read_body(request, ScoreRequest, limit=context.config.max_body_size)
+    context.check_model(body.model)
+    id = Asked.new_id("score")
+    with context.assigned_arm(request, body.user, id) as arm:
+        asked = Asked(request, body, arm, id)
+        scored = await _scored(asked, body.pairs(), "text_1")
+        data = [Score(number, value) for number, value in enumerate(scored.values)]
+        return await answered(
+            asked, len(data), lambda created: ScoreList(id, created, context.model_name, data, scored.usage)
+        )
+
+
+@operation(body=RerankRequest, answer=RankedList, generates=True)
+async def rerank(request: Request) -> Response:
+    """Ranks documents by their relevance for a query."""
+    context = context_of(request)
+    body = await read_body(request, RerankRequest, limit=context.config.max_body_size)
+    context.check_model(body.model)
+    id, texts = Asked.new_id("rerank"), body.texts
+    shown = request.url.path != "/v2/rerank" if body.return_documents is None else body.return_documents
+    with context.assigned_arm(request, body.user, id) as arm:
+        asked = Asked(request, body, arm, id)
+        pairs = [(body.query, text) for text in texts]
+        scored = await _scored(asked, pairs, "documents", body.max_tokens_per_doc)
+        best = sorted(enumerate(scored.values), key=lambda each: -each[1])[: body.top_n]
+        results = [
+            Ranked(at, value, RankedDocument(texts[at])) if shown else Ranked(at, value) for at, value in best
+        ]
+        meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
+        return await answered(
+            asked, len(results), lambda _: RankedList(id, context.model_name, results, scored.usage, meta)
+        )
+
+
+@operation(body=ClassifyRequest, answer=ClassesList, generates=True)
+async def classify(request: Request) -> Response:
+    """Classifies texts by the model's head."""
+    context = context_of(request)
+    body = await read_body(request, ClassifyRequest, limit=context.config.max_body_size)
+    context.check_model(body.model)
+    id = Asked.new_id("classify")
+    with context.assigned_arm(request, body.user, id) as arm:
+        asked, facts = Asked(request, body, arm, id), facts_of(arm)
+        before = prompt_named(facts, body.prompt_name, body.input_type)
+        if not body.input:
+            raise RequestError("at least one text is expected", "input")
+        texts = Texts(body.input, body.pooling_params(), before, body.add_special_tokens)
+        pooled = await asked.pooled(texts)
+
+        def answer(created: int) -> ClassesList:
+            data = []
+            for number, each in enumerate(pooled.found):
+                probs = numbers(each)
+                likeliest = max(range(len(probs)), key=probs.__getitem__)
+                data.append(Classes(number, facts.labels[likeliest], probs, len(probs)))
+            return ClassesList(id, created, context.model_name, data, pooled.usage)
+
+        return await answered(asked, pooled.numbers, answer)
+
+
+class _Scored(NamedTuple):
+    values: Sequence[float]
+    usage: PoolingUsage
+
+
+async def _scored(
+    asked: Asked, pairs: Sequence[tuple[str, str]], field: str, most: int | None = None
+) -> _Scored:
+    """Returns the score of each pair, by the model's head, or else by the similarity of embeddings."""
+    if any(not text for pair in pairs for text in pair):
+        raise RequestError("a text is empty; each is expected to have a character", field)
+    facts = facts_of(asked.arm)
+    if facts.labels:
+        return await _by_head(asked, facts, pairs, field, most)
+    if not facts.embedder:
+        raise RequestError(
+            "the model has no classification head, so it neither scores nor ranks; serve a cross-encoder, or "
+            "an embedder, whose embeddings are compared (`--pooling` makes one of any model)",
+            "model",
+        )
+    return await _by_similarity(asked, facts, pairs, field, most)
+
+
+async def _by_head(
+    asked: Asked, facts: PoolingFacts, pairs: Sequence[tuple[str, str]], field: str, most: int | None
+) -> _Scored:
+    if len(facts.labels) > 1:
+        raise RequestError(
+            f"the model's head gives {len(facts.labels)} scores; a pair needs a head that gives one. "
+            "/classify shows all",
+            "model",
+        )
+    texts = Texts([Pair(*pair) for pair in pairs], asked.body.pooling_params())
+    pooled = await asked.pooled(texts, field, most)
+    return _Scored([numbers(each)[0] for each in pooled.found], pooled.usage)
+
+
+async def _by_similarity(
+    asked: Asked, facts: PoolingFacts, pairs: Sequence[tuple[str, str]], field: str, most: int | None
+) -> _Scored:
+    """Each text that several pairs have is embedded once."""
+    queries = list(dict.fromkeys(one for one, _ in pairs))
+    others = list(dict.fromkeys(two for _, two in pairs))
+    params = PoolingParams()
+    of_queries = await asked.pooled(Texts(queries, params, prompt_named(facts, None, "query")), field)
+    of_others = await asked.pooled(Texts(others, params, prompt_named(facts, None, "document")), field, most)
+    one, two = (
+        dict(zip(queries, of_queries.found, strict=True)),
+        dict(zip(others, of_others.found, strict=True)),
+    )
+
+    def compare() -> list[float]:
+        return [similarity(facts.similarity, one[first], two[second]) for first, second in pairs]
+
+    tokens = of_queries.tokens + of_others.tokens
+    return _Scored(await asked.context.rendering.run(compare), PoolingUsage(tokens, tokens))

@@ -1,0 +1,184 @@
+"""Turns the texts of a request into requests to the engine that generate nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from turnout.core import limits
+from turnout.core.errors import RequestError
+from turnout.core.types.pooling import PoolingFacts, PoolingParams
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.server.api.context import Context
+from turnout.server.api.prompts import tokenized
+from turnout.server.fleet.arms import ServedArm
+from turnout.server.http.access.auth import Client
+from turnout.server.http.request_memory import HeldMemory
+from turnout.server.protocol.names import bounded_name
+from turnout.server.protocol.pooling.requests import PooledRequest
+from turnout.text.prompt.pooling_tokens import TextTokens, pair_tokens, text_tokens
+
+__all__ = ["Pair", "Texts", "facts_of", "named", "prepared_texts", "prompt_named"]
+
+ANSWER_BYTES = 3 * 2**10
+"""What a text takes besides its tokens and its vector."""
+SAME = {
+    "search_query": ("query",),
+    "search_document": ("document", "passage"),
+    "query": (),
+    "document": ("passage",),
+    "passage": ("document",),
+}
+"""Other names of the prompt for a type of input."""
+
+
+class Pair(NamedTuple):
+    """Two texts that are computed together."""
+
+    first: str
+    second: str
+
+
+Text = str | list[int] | Pair
+
+
+class Texts(NamedTuple):
+    """The texts of a request, and how they become tokens."""
+
+    texts: Sequence[Text]
+    params: PoolingParams
+    before: str = ""
+    """What is put in front of each."""
+    special: bool = True
+    """The tokenizer adds its own tokens."""
+
+
+def facts_of(arm: ServedArm) -> PoolingFacts:
+    """What the arm's engine says of its pooling. Raises RequestError where it has none."""
+    facts = arm.client.ready.pooling
+    if facts is None:
+        raise RequestError("this model gives neither embeddings nor scores", "model")
+    return facts
+
+
+@contextmanager
+def named(field: str) -> Iterator[None]:
+    """Makes errors raised in the block name the texts as the client does."""
+    try:
+        yield
+    except RequestError as error:
+        if error.param in ("prompt", "input"):
+            error.param = field
+        raise
+
+
+def prompt_named(facts: PoolingFacts, name: str | None, kind: str | None = None) -> str:
+    """Returns what is put in front of texts. Raises RequestError for a name that the model does not have.
+
+    kind: the type of input, which a model without such a prompt ignores.
+    """
+    if name is not None:
+        if name not in facts.prompts:
+            known = ", ".join(sorted(facts.prompts)) or "it has none"
+            raise RequestError(f"the model has no prompt {name[:40]!r}; known: {known}", "prompt_name")
+        return facts.prompts[name]
+    wanted = (kind, *SAME.get(kind, ())) if kind else ()
+    found = next((each for each in wanted if each in facts.prompts), facts.default_prompt)
+    return facts.prompts.get(found, "") if found else ""
+
+
+async def prepared_texts(
+    context: Context,
+    arm: ServedArm,
+    body: PooledRequest,
+    of: Texts,
+    id: str,
+    client: Client,
+    memory: HeldMemory,
+    most: int | None = None,
+) -> list[RequestSpec]:
+    """Returns a request for each text. Raises RequestError, Overloaded.
+
+    most: tokens that are kept of each text; None: as the body says.
+    """
+    memory.add(ANSWER_BYTES * len(of.texts))
+    limit = _limit(arm)
+    keep = _kept(body.truncate_prompt_tokens, limit) if most is None else min(most, limit)
+    read = partial(_read, arm, of, limit, keep)
+    prompts = await tokenized(context.texts, of.texts, read, memory, _work)
+    return [_spec(body, f"{id}-{number}", prompt, of.params, client) for number, prompt in enumerate(prompts)]
+
+
+def _limit(arm: ServedArm) -> int:
+    longest, facts = arm.client.ready.max_model_len, facts_of(arm)
+    return longest if facts.max_length is None else min(longest, facts.max_length)
+
+
+def _kept(count: int | None, limit: int) -> int | None:
+    return count if count is None or 0 < count <= limit else limit
+
+
+class _Tokens(list[int]):
+    """Token ids, of which `second_text` is as `PoolingParams` has it."""
+
+    second_text = 0
+
+
+def _read(arm: ServedArm, of: Texts, limit: int, keep: int | None, text: Text) -> list[int]:
+    if isinstance(text, list):
+        return text if keep is None else text[:keep]
+    read = _read_pair if isinstance(text, Pair) else partial(_read_text, of)
+    tokens = read(arm, text, limit, keep)  # type: ignore[arg-type]  # mypy joins the two functions
+    if not tokens.ids:
+        raise RequestError("a text has no tokens; at least one is needed", "input")
+    found = _Tokens(tokens.ids)
+    found.second_text = tokens.second_text
+    return found
+
+
+def _read_text(of: Texts, arm: ServedArm, text: str, limit: int, keep: int | None) -> TextTokens:
+    told = _told(arm, of.before + text)
+    return text_tokens(arm.tokenizer, told, special=of.special, limit=limit, keep=keep)
+
+
+def _read_pair(arm: ServedArm, pair: Pair, limit: int, keep: int | None) -> TextTokens:
+    first, second = (_told(arm, text) for text in pair)
+    return pair_tokens(arm.tokenizer, first, second, limit=limit, keep=keep)
+
+
+def _told(arm: ServedArm, text: str) -> str:
+    """Returns a text as the model reads it. Raises RequestError for one that takes too long to read."""
+    if len(text) > limits.TOKENIZED.most:
+        raise RequestError(
+            f"a text has {len(text):,} characters; at most {limits.TOKENIZED.whole:,} are tokenized", "input"
+        )
+    return text.lower() if facts_of(arm).lower_case else text
+
+
+def _spec(
+    body: PooledRequest, id: str, prompt: list[int], params: PoolingParams, client: Client
+) -> RequestSpec:
+    name, origin, session = client
+    second = getattr(prompt, "second_text", 0)
+    return RequestSpec(
+        id=id,
+        prompt=prompt,
+        params=SamplingParams(max_tokens=1),
+        seed=0,
+        priority=body.priority,
+        client=bounded_name(name),
+        user="" if name == body.user else bounded_name(body.user),
+        origin=origin,
+        session=bounded_name(session),
+        cache_salt=bounded_name(body.cache_salt),
+        pooling=msgspec.structs.replace(params, second_text=second) if second else params,
+    )
+
+
+def _work(text: Text) -> int:
+    return sum(map(len, text)) if isinstance(text, Pair) else len(text)

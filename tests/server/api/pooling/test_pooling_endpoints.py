@@ -1,0 +1,173 @@
+"""Embeddings, scores and their kin over HTTP, of a decoder that chats beside."""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tiny_server import TinyServer
+
+EMBEDDINGS = "/v1/embeddings"
+SIZE = 256
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TinyServer]:
+    server = TinyServer("--pooling", "last", "--max-num-batched-tokens", "64")
+    yield server
+    server.end()
+
+
+def post(server: TinyServer, path: str, **body: Any) -> httpx.Response:
+    return httpx.post(server.url + path, json=body, timeout=60)
+
+
+def answer(server: TinyServer, path: str, **body: Any) -> Any:
+    response = post(server, path, **body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def vectors(server: TinyServer, **body: Any) -> list[list[float]]:
+    found = answer(server, EMBEDDINGS, **body)
+    assert [each["index"] for each in found["data"]] == list(range(len(found["data"])))
+    return [each["embedding"] for each in found["data"]]
+
+
+def dot(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def test_texts_and_tokens_in_every_form(server: TinyServer) -> None:
+    text = "def add(a, b):"
+    ids = answer(server, "/tokenize", prompt=text)["tokens"]
+    (one,) = vectors(server, input=text)
+    assert len(one) == SIZE and dot(one, one) == pytest.approx(1, abs=1e-5)
+    assert vectors(server, input=[text, "x"])[0] == one
+    assert vectors(server, input=ids) == vectors(server, input=[ids]) == [one]
+    usage = answer(server, EMBEDDINGS, input=[text, text])["usage"]
+    assert usage == {"prompt_tokens": 2 * len(ids), "total_tokens": 2 * len(ids)}
+
+
+def test_base64_holds_the_same_numbers(server: TinyServer) -> None:
+    (one,) = vectors(server, input="one two")
+    (coded,) = vectors(server, input="one two", encoding_format="base64")
+    numbers = array("f")
+    numbers.frombytes(base64.b64decode(coded))  # type: ignore[arg-type]
+    assert numbers.tolist() == one
+
+
+def test_embeddings_are_cut_and_normalized_as_asked(server: TinyServer) -> None:
+    (raw,) = vectors(server, input="one", normalize=False)
+    (cut,) = vectors(server, input="one", dimensions=8)
+    length = dot(raw[:8], raw[:8]) ** 0.5
+    assert cut == pytest.approx([number / length for number in raw[:8]], abs=1e-6)
+    assert dot(raw, raw) != pytest.approx(1, abs=1e-2)
+
+
+def test_many_texts_have_the_embeddings_that_each_has_alone(server: TinyServer) -> None:
+    texts = [f"number {number} " * (number % 40 + 1) for number in range(300)]
+    found = vectors(server, input=texts)
+    assert len(found) == 300
+    for number in (0, 39, 150, 299):
+        assert vectors(server, input=texts[number]) == [found[number]]
+    assert server.answer() == server.tokens, "chat goes on as before"
+
+
+def test_a_conversation_is_embedded_as_its_template_writes_it(server: TinyServer) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    ids = answer(server, "/tokenize", messages=messages, add_generation_prompt=False)["tokens"]
+    assert vectors(server, messages=messages) == vectors(server, input=ids)
+
+
+def test_the_pooling_of_a_request(server: TinyServer) -> None:
+    found = {
+        name: vectors(server, input="one two three", pooling=name)[0] for name in ("last", "mean", "cls")
+    }
+    assert len({tuple(each) for each in found.values()}) == 3
+    (tokens,) = answer(server, "/pooling", input="one two three", task="token_embed")["data"]
+    assert len(tokens["data"][0]) == SIZE and tokens["data"][-1] == pytest.approx(found["last"], abs=1e-6)
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/v2/rerank"])
+def test_documents_are_ranked(server: TinyServer, path: str) -> None:
+    documents: list[Any] = ["import os", {"text": "def f(x):"}, "def f(x): return x"]
+    found = answer(server, path, query="def f(x):", documents=documents, top_n=2)
+    results = found["results"]
+    assert [each["index"] for each in results] == [1, 2]
+    assert results[0]["relevance_score"] == pytest.approx(1, abs=1e-5)
+    assert results[0].get("document") == (None if path == "/v2/rerank" else {"text": "def f(x):"})
+    assert found["meta"]["api_version"] == {"version": "2"} and found["usage"]["total_tokens"] > 0
+
+
+def test_pairs_are_scored(server: TinyServer) -> None:
+    one, other = vectors(server, input=["one", "two"])
+    found = answer(server, "/v1/score", text_1="one", text_2=["one", "two"])
+    assert [each["score"] for each in found["data"]] == pytest.approx([1, dot(one, other)], abs=1e-5)
+    pairs = answer(server, "/score", text_1=["one", "two"], text_2=["two", "one"])["data"]
+    assert pairs[0]["score"] == pytest.approx(pairs[1]["score"])
+
+
+def test_ollamas_clients(server: TinyServer) -> None:
+    (one,) = vectors(server, input="one")
+    found = answer(server, "/api/embed", model="turnout-tiny", input=["one", "two"])
+    assert found["embeddings"][0] == one and found["prompt_eval_count"] > 1
+    assert answer(server, "/api/embeddings", model="turnout-tiny", prompt="one") == {"embedding": one}
+    assert answer(server, "/api/embed", model="turnout-tiny", input="")["embeddings"] == []
+    long = answer(server, "/api/embed", model="turnout-tiny", input="word " * 5000)
+    assert long["prompt_eval_count"] == 2048
+    assert (
+        post(server, "/api/embed", model="turnout-tiny", input="word " * 5000, truncate=False).status_code
+        == 400
+    )
+
+
+def test_a_text_is_cut_where_asked(server: TinyServer) -> None:
+    ids = answer(server, "/tokenize", prompt="one two three four")["tokens"]
+    assert vectors(server, input="one two three four", truncate_prompt_tokens=2) == vectors(
+        server, input=ids[:2]
+    )
+    found = answer(server, EMBEDDINGS, input="word " * 5000, truncate_prompt_tokens=-1)
+    assert found["usage"]["prompt_tokens"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "message"),
+    [
+        (EMBEDDINGS, {"input": ""}, "input", "text 0 is empty"),
+        (EMBEDDINGS, {"input": ["a", ""]}, "input", "text 1 is empty"),
+        (EMBEDDINGS, {"input": []}, "input", "at least one text"),
+        (EMBEDDINGS, {}, "input", "either an input or messages"),
+        (EMBEDDINGS, {"input": ["a", 1]}, "input", "a list of strings"),
+        (EMBEDDINGS, {"input": ["a"] * 2049}, "input", "at most 2,048 texts are expected, not 2,049"),
+        (EMBEDDINGS, {"input": [10**6]}, "input", "outside the vocabulary"),
+        (EMBEDDINGS, {"input": "a", "dimensions": 257}, "dimensions", "the model's vectors have 256"),
+        (EMBEDDINGS, {"input": "a", "dimensions": 0}, "dimensions", "a whole number from 1 on"),
+        (EMBEDDINGS, {"input": "a", "pooling": "max"}, "pooling", "known: cls, last, mean"),
+        (EMBEDDINGS, {"input": "a", "prompt_name": "query"}, "prompt_name", "it has none"),
+        (EMBEDDINGS, {"input": "a", "encoding_format": "hex"}, "encoding_format", "'float' or 'base64'"),
+        (EMBEDDINGS, {"input": "word " * 5000}, "input", "at most 2,048 are read|context length"),
+        ("/classify", {"input": "a"}, "model", "no classification head"),
+        ("/v1/rerank", {"query": "a", "documents": []}, "documents", "at least one text"),
+        ("/v1/rerank", {"query": "", "documents": ["a"]}, "documents", "a text is empty"),
+        ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a"]}, "text_1", "2 texts and text_2 has 1"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    server: TinyServer, path: str, body: dict[str, Any], param: str, message: str
+) -> None:
+    response = post(server, path, **body)
+    error = response.json()["error"]
+    assert response.status_code == 400 and error["param"] == param, error
+    assert any(part in error["message"] for part in message.split("|")), error
+
+
+def test_texts_and_tokens_are_counted_by_endpoint(server: TinyServer) -> None:
+    answer(server, "/v1/score", text_1="one", text_2="two")
+    metrics = httpx.get(server.url + "/metrics").text
+    assert 'turnout:pooled_texts_total{endpoint="/v1/score",model_name="turnout-tiny"}' in metrics
+    assert 'turnout:pooled_tokens_total{endpoint="/v1/embeddings"' in metrics or EMBEDDINGS not in metrics
