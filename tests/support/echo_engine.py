@@ -222,7 +222,7 @@ def build(config: EngineConfig) -> EchoEngine:
         identity={
             "model": "other" if "other" in config.model else "echo",
             "dtype": config.dtype,
-            "tokenizer": "foreign" if "foreign" in config.model else "own",
+            "tokenizer": "foreign" if "foreign" in config.model else "",
         },
         summary=["an echo engine"],
     )

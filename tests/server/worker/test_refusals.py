@@ -163,6 +163,18 @@ def test_options_of_engines_are_for_workers(keys: Path) -> None:
         Places.of(Registry.load(), EngineConfig(model="echo", scheduler="sjf"), server)
 
 
+def test_a_server_takes_on_workers_later_if_it_has_keys_for_them(keys: Path) -> None:
+    kept_keys(str(keys))
+    engine, without = EngineConfig(model="echo"), ServerConfig()
+    here = Places.of(Registry.load(), engine, ServerConfig(replica_key_file=str(keys)))
+    assert isinstance(here.launcher_at("tcp://a:1"), Static) and here.launcher_at("") is not here.workers
+    with pytest.raises(ConfigError, match="no keys for workers: start it with --replica-key-file"):
+        Places.of(Registry.load(), engine, without).launcher_at("tcp://a:1")
+    only = ServerConfig(replica=["tcp://a:1"], replica_key_file=str(keys))
+    with pytest.raises(ConfigError, match="all engines run at workers; name the address of another"):
+        Places.of(Registry.load(), engine, only).launcher_at("")
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"public": "a", "secret": "b"}', "[1]"])
 def test_what_is_no_file_of_keys_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.key"
