@@ -136,13 +136,19 @@ class Seconds:
             total += rate * (min(tokens, end) - start)
         return total
 
-    def of(self, work: Work) -> float:
+    def of_batch(self, work: Work) -> float:
+        """The terms that depend on what is in a batch, and not on its context."""
         return (
             self.fixed
             + max(self.weights, self.forward(work.tokens))
             + self.sequence * work.sequences
             + self.row * work.rows
             + self.group * work.groups
+        )
+
+    def of(self, work: Work) -> float:
+        return (
+            self.of_batch(work)
             + self.read * work.context
             + self.pair * work.pairs
             + self.move * work.moved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 
@@ -51,6 +50,8 @@ class FastForwarded:
     @property
     def context(self) -> float:
         """Positions that attention reads for them in the next step, in the mean over layers."""
+        if len(self._seen) == 1:
+            return self._seen[0].reach.share * self._seen[0].context
         return sum(seen.reach.share * seen.context for seen in self._seen)
 
     def _count(self, kind: Kind, more: int) -> None:
@@ -67,7 +68,7 @@ class _Seen:
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
         self.context = 0
-        self._window = reach.window or sys.maxsize
+        self._window = reach.window
         self._steps = 0
         self._growing = 0
         """How many see all of their positions, one more in each step."""
@@ -83,9 +84,14 @@ class _Seen:
     def step(self) -> None:
         self._steps += 1
         self.context += self._growing
-        self._growing -= self._full.pop(self._steps, 0)
+        if self._full:
+            self._growing -= self._full.pop(self._steps, 0)
 
     def _count(self, context: int, one: int) -> None:
+        if self._window is None:
+            self.context += one * context
+            self._growing += one
+            return
         self.context += one * min(context, self._window)
         if context < self._window:
             self._growing += one
@@ -104,6 +110,25 @@ class CostRunner(VirtualRunner):
         self.work = Work()
         """The work of the last step."""
         self._cost, self._reaches = cost, reaches
+        self._parts: dict[tuple[int, int], float] = {}
+        """By sequences and groups: the part of a step's seconds that depends on nothing else."""
+
+    def pass_step(self) -> None:
+        """Takes a step in which only fast-forwarded sequences compute a token, and none waits.
+
+        As `run` does, to the last bit: so the terms are added in the order of `Seconds.of`.
+        """
+        others, cost = self.fast_forwarded, self._cost
+        count, context = others.sequences, others.context
+        key = count, len(others.kinds)
+        part = self._parts.get(key)
+        if part is None:
+            work = Work(tokens=count, sequences=count, rows=count, groups=key[1])
+            part = self._parts[key] = cost.of_batch(work)
+        self.clock.now += (
+            part + cost.read * context + cost.pair * context + cost.host + cost.runner * count
+        )
+        self.steps += 1
 
     def seconds(self, plan: Plan) -> float:
         others, queues = self.fast_forwarded, self.queues

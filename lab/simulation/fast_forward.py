@@ -22,10 +22,10 @@ from turnout.core.interfaces.kv import Span
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
 from turnout.core.scheduling.order import Order
 from turnout.core.types.plan import Plan
-from turnout.core.types.request import Request
+from turnout.core.types.request import Request, Sequence
 from turnout.core.types.views import View
 from turnout.lab.simulation.assembly import SimulatedEngine
-from turnout.lab.simulation.cost import GRAIN, Kind, kind
+from turnout.lab.simulation.cost import GRAIN, kind
 
 __all__ = ["FastForward", "can_fast_forward"]
 
@@ -53,88 +53,124 @@ OnTokens = Callable[[Request, list[float]], None]
 
 
 class FastForward:
-    """Wraps the steps of one engine: `before`, then `pass_over` or a step, then `after`."""
+    """Takes the steps of one engine in which only fast-forwarded requests get a token."""
 
-    def __init__(self, simulated: SimulatedEngine, on_tokens: OnTokens) -> None:
+    def __init__(self, simulated: SimulatedEngine, on_tokens: OnTokens, *, watched: bool = False) -> None:
+        """watched: what was in each step is read, `CostRunner.work`."""
         scheduler = simulated.scheduler
         self._queues, self._kv, self._budget = scheduler.queues, scheduler.kv, scheduler.capacity.tokens
         self._grows_at = simulated.backend.grows_at or 0
         self._clock, self._runner, self._script = simulated.clock, simulated.runner, simulated.script
-        self._on_tokens = on_tokens
+        self._on_tokens, self._watched = on_tokens, watched
         scheduler.policy = _PolicyWithCallback(scheduler.policy, self._grow)
-        self._since: dict[Request, int] = {}
-        """For each fast-forwarded request, the first step whose token it has not got yet."""
-        self._kinds: dict[Request, Kind] = {}
-        """For each fast-forwarded request, the kind that its chunk counts as in a step's cost."""
-        self._calendar: dict[int, list[Request]] = {}
+        self._passed: dict[Request, _Passed] = {}
+        """The fast-forwarded requests."""
+        self._calendar: dict[int, list[_Passed]] = {}
         """For each step, the requests to look at before it."""
-        self._growing: list[Request] = []
+        self._growing: list[_Passed] = []
         """The requests that reserve memory in this step."""
+        self._settled = False
+        """All requests are fast-forwarded, and there is a token for each in a step."""
         self._step = 0
         self._ends: list[float] = []
         """When steps ended, from step number `_first` on."""
         self._first = 0
+        self.changed = True
+        """The last step changed more than the clock and the lengths of sequences."""
 
-    def before(self) -> None:
-        """Looks at the requests that the next step may change."""
-        due = self._calendar.pop(self._step, [])
-        for request in due:
-            self._catch_up(request)
-        self._resume([request for request in due if request.live[0].room == 1])
-        due = [request for request in due if request in self._since]
-        self._growing = [request for request in due if self._ends_block(request)]
-        if self._since and not self._undisturbed():
-            self._calendar.clear()
-            self._growing = []
-            for request in self._since:
-                self._catch_up(request)
-            self._resume(list(self._since))
-        for request in due:
-            if request in self._since:
-                self._plan_check(request)
+    def unsettle(self) -> None:
+        """Notes that a request has arrived."""
+        self._settled = False
 
-    def pass_over(self) -> bool:
-        """Takes the next step here, if all requests are fast-forwarded; returns whether it did."""
-        if self._queues.running_count > self._queues.fast_forwarded or self._queues.waiting_count:
-            return False
-        self._grow()
+    def take(self) -> bool:
+        """Takes the next step, if only fast-forwarded requests get a token in it.
+
+        If not, returns False, and the step is the engine's; `after` is to be called when that has taken it.
+        """
+        due = self._calendar.pop(self._step, None)
+        self.changed = due is not None or not self._settled
+        if self.changed:
+            self._look_at(due or [])
+            if self._queues.running_count > len(self._passed) or self._queues.waiting_count:
+                return False
+            if self._growing:
+                self._grow()
+        self._pass()
         return True
 
     def after(self, ran: bool) -> None:
-        """Fast-forwards the requests that only decode, after a step.
+        """Fast-forwards the requests that only decode, after a step of the engine.
 
         ran: the runner ran; if not, the plan was empty, and only fast-forwarded requests got a token.
         """
-        if self._since:
+        if self._passed:
             if not ran:
                 self._runner.run(NOTHING)
             self._runner.fast_forwarded.step()
-        self._step += 1
-        self._ends.append(self._clock.now)
+        self._end_step()
         decoding = [request for request in self._queues.running if _only_decodes(request)]
         for request in decoding:
-            self._since[request] = self._step
-            self._kinds[request] = kind(1, request.live[0].computed + 1)
-            self._runner.fast_forwarded.add(request.live[0].computed)
-            self._plan_check(request)
+            (sequence,) = request.live
+            passed = self._passed[request] = _Passed(request, sequence, self._step)
+            self._runner.fast_forwarded.add(sequence.computed)
+            self._plan_look(passed)
         self._queues.fast_forward(decoding)
-        if len(self._ends) > 2 * MAX_STEP_ENDS:
-            self._drop_step_ends()
+        count = self._queues.running_count
+        self._settled = count == len(self._passed) <= self._budget and not self._queues.waiting_count
 
     # -------------------------------------------------------------- details
 
-    def _plan_check(self, request: Request) -> None:
-        """Plans to look at a request when its block ends, its kind changes, or one token is left."""
-        (sequence,) = request.live
-        start, size = sequence.computed, self._grows_at
-        at = min(start + sequence.room - 1, _longer(start))
-        if size:
-            taken = start + 1 if request in self._growing else start
-            at = min(at, -(-taken // size) * size)
-        self._calendar.setdefault(self._step + at - start, []).append(request)
+    def _look_at(self, due: list[_Passed]) -> None:
+        """Looks at the requests that the next step may change."""
+        size, growing, ending = self._grows_at, [], []
+        for passed in due:
+            self._catch_up(passed)
+            if passed.request.limit - len(passed.sequence.tokens) == 1:
+                ending.append(passed)
+            elif size and not passed.sequence.computed % size:
+                growing.append(passed)
+        if ending:
+            self._resume(ending)
+        self._growing = growing
+        if self._passed and not self._undisturbed():
+            self._calendar.clear()
+            self._growing = []
+            for passed in self._passed.values():
+                self._catch_up(passed)
+            self._resume(list(self._passed.values()))
+            return
+        for passed in due:
+            if not passed.ended:
+                self._plan_look(passed, grows=bool(size) and not passed.sequence.computed % size)
 
-    def _ends_block(self, request: Request) -> bool:
-        return bool(self._grows_at) and not request.live[0].computed % self._grows_at
+    def _pass(self) -> None:
+        """Takes a step in which fast-forwarded requests get a token, and nothing else happens."""
+        if self._watched:
+            self._runner.run(NOTHING)
+        else:
+            self._runner.pass_step()
+        self._runner.fast_forwarded.step()
+        self._end_step()
+
+    def _end_step(self) -> None:
+        self._step += 1
+        self._ends.append(self._clock.now)
+        if len(self._ends) > 2 * MAX_STEP_ENDS:
+            self._drop_step_ends()
+
+    def _plan_look(self, passed: _Passed, grows: bool = False) -> None:
+        """Plans to look at a request when its block ends, its kind changes, or one token is left."""
+        sequence, size = passed.sequence, self._grows_at
+        start = sequence.computed
+        steps = min(passed.request.limit - len(sequence.tokens) - 1, passed.alike_to - start)
+        if size:
+            taken = start + grows
+            steps = min(steps, -(-taken // size) * size - start)
+        at = self._step + steps
+        if at in self._calendar:
+            self._calendar[at].append(passed)
+        else:
+            self._calendar[at] = [passed]
 
     def _undisturbed(self) -> bool:
         """Whether each fast-forwarded request gets its token in the next step and none is preempted."""
@@ -150,55 +186,73 @@ class FastForward:
                 needed += pending + size
             elif size and not sequence.computed % size:
                 needed += size
-        if needed > self._kv.free:
+        if needed and needed > self._kv.free:
             return False
-        return not begun or min(begun) > max(map(self._queues.admission, self._since))
+        return not begun or min(begun) > max(map(self._queues.admission, self._passed))
 
     def _grow(self) -> None:
         """Reserves memory for the next token of each growing request. There is enough."""
-        for request in self._growing:
-            (sequence,) = request.live
-            if not self._kv.reserve([Span(sequence, sequence.computed, sequence.computed + 1)]):
+        for passed in self._growing:
+            start = passed.sequence.computed
+            if not self._kv.reserve([Span(passed.sequence, start, start + 1)]):
                 raise RuntimeError(f"the KV cache had {self._kv.free} free positions and did not give one")
         self._growing = []
 
-    def _catch_up(self, request: Request) -> None:
+    def _catch_up(self, passed: _Passed) -> None:
         """Gives a request the tokens of the steps since it was last looked at."""
-        since, (sequence,) = self._since[request], request.live
-        count = self._step - since
-        sequence.tokens += self._script.next(sequence, count)
-        sequence.computed += count
+        since, step = passed.since, self._step
+        if since == step:
+            return
+        count, request, sequence = step - since, passed.request, passed.sequence
+        sequence.tokens += self._script.tokens(request.spec.seed, len(sequence.tokens), count)
+        sequence.computed = computed = sequence.computed + count
         request.output_tokens += count
-        self._kv.commit(sequence, sequence.computed)
-        self._on_tokens(request, self._ends[since - self._first : self._step - self._first])
-        self._since[request] = self._step
-        new = kind(1, sequence.computed + 1)
-        self._runner.fast_forwarded.change(self._kinds[request], new)
-        self._kinds[request] = new
+        self._kv.commit(sequence, computed)
+        self._on_tokens(request, self._ends[since - self._first : step - self._first])
+        passed.since = step
+        if computed >= passed.alike_to:
+            old = passed.kind
+            passed.set_kind()
+            self._runner.fast_forwarded.change(old, passed.kind)
 
-    def _resume(self, requests: list[Request]) -> None:
-        for request in requests:
-            del self._since[request]
-            self._runner.fast_forwarded.remove(request.live[0].computed, self._kinds.pop(request))
-        self._queues.resume(requests)
+    def _resume(self, ones: list[_Passed]) -> None:
+        for passed in ones:
+            del self._passed[passed.request]
+            self._runner.fast_forwarded.remove(passed.sequence.computed, passed.kind)
+            passed.ended = True
+        self._queues.resume([passed.request for passed in ones])
 
     def _drop_step_ends(self) -> None:
         """Drops the end times of steps whose tokens all requests have got."""
-        oldest = min(self._since.values(), default=self._step)
+        oldest = min((passed.since for passed in self._passed.values()), default=self._step)
         if oldest - self._first > MAX_STEP_ENDS:
             del self._ends[: oldest - self._first]
             self._first = oldest
+
+
+class _Passed:
+    """A fast-forwarded request."""
+
+    __slots__ = ("alike_to", "ended", "kind", "request", "sequence", "since")
+
+    def __init__(self, request: Request, sequence: Sequence, since: int) -> None:
+        self.request, self.sequence = request, sequence
+        self.since = since
+        """The first step whose token it has not got yet."""
+        self.ended = False
+        """It is fast-forwarded no more."""
+        self.set_kind()
+
+    def set_kind(self) -> None:
+        """Sets what its chunk counts as in a step's cost, and the first position where that changes."""
+        self.kind = kind(1, self.sequence.computed + 1)
+        self.alike_to = GRAIN * ((1 << self.kind[1]) - 1)
 
 
 def _only_decodes(request: Request) -> bool:
     """Whether a request needs nothing but its next token, and has more than one to go."""
     (sequence,) = request.live
     return sequence.held and len(sequence.tokens) - sequence.computed == 1 and sequence.room > 1
-
-
-def _longer(start: int) -> int:
-    """The first position after `start` whose chunk is of another `kind`."""
-    return GRAIN * ((1 << kind(1, start + 1)[1]) - 1)
 
 
 class _PolicyWithCallback(SchedulingPolicy):

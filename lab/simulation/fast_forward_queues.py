@@ -40,7 +40,7 @@ class FastForwardQueues(Queues):
 
     @property
     def running_count(self) -> int:
-        return super().running_count + len(self._fast_forwarded)
+        return len(self._running) + len(self._finishing) + len(self._fast_forwarded)
 
     @property
     def only_finishing(self) -> bool:

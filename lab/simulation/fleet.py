@@ -12,6 +12,7 @@ server.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -129,7 +130,7 @@ class Fleet:
                 continue
             time, what, _, number, record = heappop(heap)
             if what == STEP:
-                self._step(number)
+                self._step(number, upcoming[0] if upcoming else math.inf)
             elif what == SENT:
                 self._send(time, number, mix)
             else:
@@ -181,13 +182,20 @@ class Fleet:
             raise PluginError(f"router {name} chose replica {number} of {len(self._views)}")
         return number
 
-    def _step(self, number: int) -> None:
-        replica = self._replicas[number]
-        for record in replica.step():
-            self._push(replica.now, ENDED, record.index, record)
-        self._stale.add(number)
-        if replica.busy:
-            self._push(replica.now, STEP, number)
+    def _step(self, number: int, sent: float) -> None:
+        """Takes steps of a replica up to the next event; `sent`: when the next request is, unless by event."""
+        replica, heap = self._replicas[number], self._heap
+        while True:
+            for record in replica.step():
+                self._push(replica.now, ENDED, record.index, record)
+            if replica.changed:
+                self._stale.add(number)
+            if not replica.busy:
+                return
+            now = replica.now
+            if now >= sent or (heap and now >= heap[0][0]):
+                self._push(now, STEP, number)
+                return
 
     def _end(self, record: Record, mix: Mix) -> None:
         number, tokens = self._place.pop(record.index, (0, 0))

@@ -50,7 +50,9 @@ class SimulatedReplica:
         self._watch = watch
         self._open: dict[str, Record] = {}
         self._fast_forward = (
-            FastForward(simulated, self._on_tokens) if fast_forward and can_fast_forward(simulated) else None
+            FastForward(simulated, self._on_tokens, watched=watch is not None)
+            if fast_forward and can_fast_forward(simulated)
+            else None
         )
 
     @property
@@ -66,23 +68,33 @@ class SimulatedReplica:
         self._clock.now = max(self._clock.now, record.sent)
         self._engine.add(spec)
         self._open[spec.id] = record
+        if self._fast_forward is not None:
+            self._fast_forward.unsettle()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the last step may have changed what `Replica` tells of the engine."""
+        return self._fast_forward is None or self._fast_forward.changed
 
     def step(self) -> list[Record]:
         """Take one, and return the records of those that ended with it."""
+        if self._watch is None:
+            return self._stepped()
         runner, started = self.simulated.runner, self._clock.now
         steps = runner.steps
-        ended = self._stepped(steps)
-        if self._watch is not None and runner.steps > steps:
+        ended = self._stepped()
+        if runner.steps > steps:
             self._watch(self._step_record(started))
         return ended
 
-    def _stepped(self, steps: int) -> list[Record]:
-        """`steps`: taken so far."""
+    def _stepped(self) -> list[Record]:
         fast_forward = self._fast_forward
         if fast_forward is None:
             return self._taken(self._engine.step())
-        fast_forward.before()
-        ended = [] if fast_forward.pass_over() else self._taken(self._engine.step())
+        if fast_forward.take():
+            return []
+        steps = self.simulated.runner.steps
+        ended = self._taken(self._engine.step())
         fast_forward.after(self.simulated.runner.steps > steps)
         return ended
 

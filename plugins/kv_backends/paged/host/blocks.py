@@ -42,14 +42,11 @@ class BlockPool:
         """Whether a sequence has ended behind each block."""
         self._free = list(reversed(range(count)))
         self._evictable = EvictableBlocks(eviction)
+        self.available = count
+        """Blocks that can be taken: free and evictable ones."""
         self._pinned: set[bytes] = set()
         self.on_forgotten: Callable[[bytes], None] | None = None
         """Told of a hash that is registered no more."""
-
-    @property
-    def available(self) -> int:
-        """Blocks that can be taken: free and evictable ones."""
-        return len(self._free) + len(self._evictable)
 
     @property
     def passed(self) -> int:
@@ -59,6 +56,7 @@ class BlockPool:
     def take(self, group: int = 0) -> int:
         """Holds an available block for new contents, of layers of a group; there must be one."""
         block = self._free.pop() if self._free else self._evict()
+        self.available -= 1
         self.holders[block] = 1
         self.states[block] = HELD
         self.groups[block] = group
@@ -69,6 +67,7 @@ class BlockPool:
         holders = self.holders[block]
         if not holders:
             self._evictable.remove(block)
+            self.available -= 1
         self.holders[block] = holders + 1
         self.states[block] = SHARED if holders else HELD
 
@@ -86,7 +85,8 @@ class BlockPool:
         if reach > self._reach[block]:
             self._reach[block] = reach
         if not holders:
-            self._make_available(block, passed=passed)
+            self.available += 1
+            self._put(block, passed=passed)
         elif holders == 1:
             self.states[block] = HELD
 
@@ -111,7 +111,7 @@ class BlockPool:
         """Has a block evicted as if it were released now, if it is cached and still has that hash."""
         if self.hashes[block] == block_hash and not self.holders[block]:
             self._evictable.remove(block)
-            self._make_available(block)
+            self._put(block)
 
     def unregister(self, block: int) -> None:
         """Forgets the hash of a block that is about to be written to, if it has one."""
@@ -142,11 +142,12 @@ class BlockPool:
         block = self.block_of.get(block_hash)
         if block is not None and not self.holders[block]:
             self._evictable.remove(block)
-            self._make_available(block)
+            self._put(block)
 
     # -------------------------------------------------------------- details
 
-    def _make_available(self, block: int, *, passed: bool = False) -> None:
+    def _put(self, block: int, *, passed: bool = False) -> None:
+        """Puts a block that has no holder where `take` finds it."""
         block_hash = self.hashes[block]
         if block_hash is None:
             self.states[block] = FREE
