@@ -7,7 +7,7 @@ that gets it looks for itself.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from turnout.core import limits
@@ -30,6 +30,8 @@ class PrefixIndex:
         self._keys: dict[str, dict[bytes, Key]] = {}
         """Of each engine: the marks that it has."""
         self._bits: dict[str, int] = {}
+        self._engines: dict[int, str] = {}
+        """By the number of their bit."""
         self._block_size = 0
         self._positions: list[int] = [0]
         """The first marks, from 0 on; as many as have been needed."""
@@ -55,7 +57,8 @@ class PrefixIndex:
         for block_hash in list(self._keys.get(engine, ())):
             self._remove(engine, block_hash)
         self._keys.pop(engine, None)
-        self._bits.pop(engine, None)
+        if bit := self._bits.pop(engine, 0):
+            del self._engines[_number(bit)]
 
     def find(self, request: Routable) -> Mapping[str, int]:
         """Returns how many leading tokens of a prompt engines have; those that have none may be missing."""
@@ -69,7 +72,8 @@ class PrefixIndex:
     def _store(self, engine: str, event: BlockStored) -> None:
         if engine not in self._bits:
             self._keys[engine] = {}
-            self._bits[engine] = _lowest_free(self._bits.values())
+            bit = self._bits[engine] = _lowest_free(self._bits.values())
+            self._engines[_number(bit)] = engine
         keys = self._keys[engine]
         if len(keys) >= limits.PREFIX_MARKS.most:
             return
@@ -83,7 +87,9 @@ class PrefixIndex:
             self._block_size, self._positions = event.block_size, [0]
             self._next_mark = marks(event.block_size).__next__
         key = keys[event.block_hash] = hash((parent, packed(event.token_ids)))
-        self._holders[key] = self._holders.get(key, 0) | self._bits[engine]
+        others, mine = self._holders.get(key), self._bits[engine]
+        # Nearly always one engine's: its bit is then one object, however many marks it has.
+        self._holders[key] = mine if others is None else others | mine
 
     def _remove(self, engine: str, block_hash: bytes) -> None:
         key = self._keys[engine].pop(block_hash, None) if engine in self._keys else None
@@ -110,7 +116,8 @@ class PrefixIndex:
                     break
         else:
             lengths.append((having if end else 0, end))
-        return {engine: end for having, end in lengths for engine, bit in self._bits.items() if bit & having}
+        engines = self._engines
+        return {engines[number]: end for having, end in lengths for number in _numbers(having)}
 
     def _marks_up_to(self, length: int) -> Sequence[int]:
         """The marks of a prompt, from 0 on."""
@@ -119,8 +126,21 @@ class PrefixIndex:
         return self._positions[: bisect_right(self._positions, length)]
 
 
-def _lowest_free(bits: Collection[int]) -> int:
-    bit = 1
-    while bit in bits:
-        bit <<= 1
-    return bit
+def _lowest_free(bits: Iterable[int]) -> int:
+    taken = 0
+    for bit in bits:
+        taken |= bit
+    return ~taken & (taken + 1)
+
+
+def _number(bit: int) -> int:
+    return bit.bit_length() - 1
+
+
+def _numbers(bits: int) -> Iterator[int]:
+    """The numbers of the bits that are set."""
+    digits = bin(bits)[:1:-1]
+    number = digits.find("1")
+    while number >= 0:
+        yield number
+        number = digits.find("1", number + 1)

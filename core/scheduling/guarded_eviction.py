@@ -25,8 +25,9 @@ class GuardedEviction(EvictionPolicy):
         self.policy = policy
         self.failed = False
         self._strict = strict
-        self._given: OrderedDict[int, None] = OrderedDict()
-        """Blocks to choose among, in the order in which they were released."""
+        self._given: dict[int, None] = {}
+        """Blocks to choose among, in the order in which they were released; of a policy that failed an
+        `OrderedDict`, from which the first can be taken quickly."""
         self._plugin_faults = PluginFaults("kv_eviction", logger)
 
     def __len__(self) -> int:
@@ -56,7 +57,9 @@ class GuardedEviction(EvictionPolicy):
                 return self._chosen()
             except plugin_errors() as error:
                 self._fault("pop", error)
-        return self._given.popitem(last=False)[0]
+        oldest = next(iter(self._given))
+        del self._given[oldest]
+        return oldest
 
     def _chosen(self) -> int:
         """The block that the policy evicts. Raises PolicyError for one that it was not given."""
@@ -73,4 +76,5 @@ class GuardedEviction(EvictionPolicy):
         if self._strict:
             raise PolicyError(fault_message(title_of(self.policy, "kv_eviction"), method, error)) from error
         self.failed = True
+        self._given = OrderedDict(self._given)
         self._plugin_faults.report(self.policy, method, error)

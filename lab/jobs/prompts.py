@@ -6,7 +6,7 @@ tokens and all else is unlike anything else, so a prefix cache finds what the wo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import shake_128
 
 import numpy as np
@@ -34,11 +34,18 @@ class Prompts:
     `seed` makes other texts, so that a server that has seen a run before finds nothing of it in its cache.
     """
 
-    def __init__(self, jobs: Sequence[Job], seed: int, vocabulary: int = DEFAULT_VOCABULARY) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Job] | Mapping[int, Job],
+        seed: int,
+        vocabulary: int = DEFAULT_VOCABULARY,
+    ) -> None:
+        """`jobs`: of a workload, by their index in it."""
         self._jobs = jobs
         self._seed = seed
         self._ordinary = ordinary_tokens(vocabulary)
-        self._last_turns = {job.session: index for index, job in enumerate(jobs) if job.session}
+        numbered = jobs.items() if isinstance(jobs, Mapping) else enumerate(jobs)
+        self._last_turns = {job.session: index for index, job in numbered if job.session}
         self._said: dict[str, list[int]] = {}
         """By session: its last prompt and answer."""
 

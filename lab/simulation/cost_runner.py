@@ -125,9 +125,7 @@ class CostRunner(VirtualRunner):
         if part is None:
             work = Work(tokens=count, sequences=count, rows=count, groups=key[1])
             part = self._parts[key] = cost.of_batch(work)
-        self.clock.now += (
-            part + cost.read * context + cost.pair * context + cost.host + cost.runner * count
-        )
+        self.clock.now += part + cost.read * context + cost.pair * context + cost.host + cost.runner * count
         self.steps += 1
 
     def seconds(self, plan: Plan) -> float:

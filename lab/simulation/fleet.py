@@ -13,7 +13,7 @@ server.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
@@ -25,7 +25,7 @@ from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.jobs.job import Workload, seed_of
+from turnout.lab.jobs.job import Job, Workload, seed_of
 from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import SimulatedEngine, build_simulated
@@ -41,9 +41,12 @@ ENDED, SENT, STEP = range(3)
 class Mix:
     """Makes a workload's requests as they are sent."""
 
-    def __init__(self, workload: Workload, seed: int, vocabulary: int) -> None:
-        self.jobs = workload.jobs
-        self._prompts = Prompts(workload.jobs, seed, vocabulary)
+    def __init__(
+        self, workload: Workload, seed: int, vocabulary: int, only: Mapping[int, Job] | None = None
+    ) -> None:
+        """`only`: the jobs that are sent, by index; the workload then has none."""
+        self.jobs = workload.jobs if only is None else only
+        self._prompts = Prompts(self.jobs, seed, vocabulary)
         self._seed = seed
         self._params: dict[int, SamplingParams] = {}
 
@@ -67,7 +70,7 @@ class Mix:
         """Turns of a session are asked for in order, and once."""
         return self._prompts.of(index)
 
-    def routable(self, index: int, prompt: list[int]) -> Routable:
+    def routable(self, index: int, prompt: Sequence[int]) -> Routable:
         """A request as routers see it."""
         job = self.jobs[index]
         return Routable(str(index), prompt, job.output, job.session, job.client)
@@ -183,7 +186,7 @@ class Fleet:
         return number
 
     def _step(self, number: int, sent: float) -> None:
-        """Takes steps of a replica up to the next event; `sent`: when the next request is, unless by event."""
+        """Takes steps of a replica up to the next event. `sent`: when `upcoming` is."""
         replica, heap = self._replicas[number], self._heap
         while True:
             for record in replica.step():

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
+from typing import overload
+
+import msgspec
 
 from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.core.registry.registry import Registry
+from turnout.lab.jobs.job import Job
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.results.record import Record
 from turnout.lab.results.summary import Accumulator, Summary
@@ -23,6 +29,8 @@ Progress = Callable[[int], None]
 """Called with the number of further requests that have ended."""
 TOLD = 1000
 """Requests between two calls of it."""
+AHEAD = 4
+"""Replicas for each process that are sent before the first of them is done."""
 
 
 @dataclass
@@ -88,34 +96,62 @@ def divisible(simulation: Simulation, router: Router) -> bool:
 
 
 def _parts(
-    simulation: Simulation, shares: list[list[int]], workers: int, goodput: Goodput | None
+    simulation: Simulation, shares: list[array[int]], workers: int, goodput: Goodput | None
 ) -> Iterator[SimulationResult]:
     """Of each replica."""
+    jobs = simulation.workload.jobs
+    # A replica gets its own jobs, so that no process has all of them but this one.
+    alone = replace(simulation, workload=replace(simulation.workload, jobs=()))
     if workers == 1:
         registry = Registry.of(simulation.config)
-        yield from (
-            _part(simulation, registry, number, share, goodput) for number, share in enumerate(shares)
-        )
+        for number, share in enumerate(shares):
+            yield _part(alone, registry, number, {index: jobs[index] for index in share}, goodput)
         return
     # Not by fork: a process that has threads, as torch starts them, cannot be copied safely.
-    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (simulation,)) as pool:
-        parts = [pool.submit(_part_of_mine, number, share, goodput) for number, share in enumerate(shares)]
+    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (alone,)) as pool:
+        parts = deque[Future[SimulationResult]]()
         try:
-            yield from (part.result() for part in parts)
+            for number, share in enumerate(shares):
+                packed = msgspec.msgpack.encode({index: jobs[index] for index in share})
+                parts.append(pool.submit(_part_of_mine, number, packed, goodput))
+                if len(parts) > AHEAD * workers:
+                    yield parts.popleft().result()
+            while parts:
+                yield parts.popleft().result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _shares(simulation: Simulation, router: Router) -> list[list[int]]:
-    """Indices of the jobs of each replica."""
+def _shares(simulation: Simulation, router: Router) -> list[array[int]]:
+    """Indices of the jobs of each replica, in the order in which they are sent."""
     jobs, names = simulation.workload.jobs, simulation.names
     mix = Mix(simulation.workload, simulation.seed, simulation.cost.model.vocab_size)
     views = [Replica(name, 0, 0) for name in names]
-    shares: list[list[int]] = [[] for _ in names]
+    shares = [array("Q") for _ in names]
     for index in sorted(range(len(jobs)), key=lambda index: jobs[index].at):
-        shares[router.route(mix.routable(index, mix.prompt(index)), views)].append(index)
+        shares[router.route(mix.routable(index, _Prompt(mix, index)), views)].append(index)
     return shares
+
+
+class _Prompt(Sequence[int]):
+    """A prompt that is made once a router looks at it."""
+
+    def __init__(self, mix: Mix, index: int) -> None:
+        self._mix, self._index = mix, index
+        self._made: list[int] | None = None
+
+    def __len__(self) -> int:
+        return self._mix.jobs[self._index].prompt
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[int]: ...
+    def __getitem__(self, at: int | slice) -> int | list[int]:
+        if self._made is None:
+            self._made = self._mix.prompt(self._index)
+        return self._made[at]
 
 
 # ------------------------------------------------------------------ one replica, maybe in another process
@@ -123,18 +159,21 @@ def _shares(simulation: Simulation, router: Router) -> list[list[int]]:
 _mine: list[tuple[Simulation, Registry]] = []
 """The simulation that this process works on: sent and loaded once, not with every part."""
 
+Jobs = Mapping[int, Job]
+"""Those of one replica, by their index in the workload."""
+
 
 def _begin(simulation: Simulation) -> None:
     _mine[:] = [(simulation, Registry.of(simulation.config))]
 
 
-def _part_of_mine(number: int, share: list[int], goodput: Goodput | None) -> SimulationResult:
+def _part_of_mine(number: int, packed: bytes, goodput: Goodput | None) -> SimulationResult:
     ((simulation, registry),) = _mine
-    return _part(simulation, registry, number, share, goodput)
+    return _part(simulation, registry, number, msgspec.msgpack.decode(packed, type=dict[int, Job]), goodput)
 
 
 def _part(
-    simulation: Simulation, registry: Registry, number: int, share: list[int], goodput: Goodput | None
+    simulation: Simulation, registry: Registry, number: int, jobs: Jobs, goodput: Goodput | None
 ) -> SimulationResult:
     """One replica, which serves its share of the jobs."""
     fleet = Fleet(
@@ -145,9 +184,9 @@ def _part(
         simulation.names[number : number + 1],
         fast_forward=simulation.fast_forward,
     )
-    mix = Mix(simulation.workload, simulation.seed, simulation.cost.model.vocab_size)
+    mix = Mix(simulation.workload, simulation.seed, simulation.cost.model.vocab_size, jobs)
     outcome = SimulationResult(Accumulator(goodput))
-    outcome.take(fleet.serve(Traffic(simulation.workload, share), mix), lambda ended: None)
+    outcome.take(fleet.serve(Traffic(simulation.workload, jobs), mix), lambda ended: None)
     outcome.totals = fleet.totals()
     return outcome
 

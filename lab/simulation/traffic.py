@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from turnout.lab.jobs.job import Workload
+from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.jobs.schedule import Schedule
 
 __all__ = ["Traffic"]
@@ -14,10 +14,10 @@ __all__ = ["Traffic"]
 class Traffic:
     """Tells the driver of a workload what is due at first, and what follows each job that has ended."""
 
-    def __init__(self, workload: Workload, only: Collection[int] | None = None) -> None:
+    def __init__(self, workload: Workload, only: Mapping[int, Job] | None = None) -> None:
         """`only`: the jobs to send, by index; none waits for another, and other replicas serve the rest."""
         schedule = Schedule.of(workload) if only is None else Schedule(sorted(only), {})
-        self._jobs = workload.jobs
+        self._jobs = workload.jobs if only is None else only
         self._followers = schedule.followers
         self._begins = iter(schedule.heads)
         self._concurrency = workload.concurrency

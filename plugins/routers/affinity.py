@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.router import Replica, rendezvous
+from turnout.core.interfaces.router import Replica, first_by_rendezvous, rendezvous
 
 __all__ = ["Slack", "checked_slack", "preferred"]
 
@@ -36,9 +36,11 @@ def preferred(key: bytes, replicas: Sequence[Replica], slack: float) -> int:
 
     Consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, SODA 2018).
     """
-    order = rendezvous(key, replicas)
+    first = first_by_rendezvous(key, replicas)
     if not slack:
-        return order[0]
+        return first
     # The request counts as sent already, so that at least one replica is below.
-    most = ceil(slack * (1 + sum(replica.requests for replica in replicas)) / len(replicas))
-    return next(index for index in order if replicas[index].requests < most)
+    most = ceil(slack * (1 + sum([replica.requests for replica in replicas])) / len(replicas))
+    if replicas[first].requests < most:
+        return first
+    return next(index for index in rendezvous(key, replicas) if replicas[index].requests < most)

@@ -36,9 +36,9 @@ class LeastLoaded(Router):
         self._turns = Turns()
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
-        index = min(range(len(replicas)), key=lambda number: self._rank(replicas[number]))
+        loads = [*map(self._load, replicas)]
+        least = min(loads)
+        idlest = [index for index, load in enumerate(loads) if load == least]
+        index = self._turns.longest_ago(idlest, replicas)
         self._turns.note(replicas[index])
         return index
-
-    def _rank(self, replica: Replica) -> tuple[int, int]:
-        return self._load(replica), self._turns.last(replica)

@@ -56,10 +56,10 @@ class Score(Router):
         loads = [replica.requests for replica in replicas]
         least = min(loads)
         cost = self._weight / (1 + sum(loads) / len(loads))
-        idle = (number for number, load in enumerate(loads) if load == least)
-        idlest = min(idle, key=lambda number: self._turns.last(replicas[number]))
+        idle = [number for number, load in enumerate(loads) if load == least]
+        idlest = self._turns.longest_ago(idle, replicas)
         best, index = found.get(replicas[idlest].name, 0) / length, idlest
-        for number, replica in enumerate(replicas):
+        for number, replica in enumerate(replicas) if found else ():
             if replica.name in found:
                 score = found[replica.name] / length - cost * (loads[number] - least)
                 if score > best:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from turnout.core.interfaces.router import Replica
 
 __all__ = ["Turns"]
@@ -15,9 +17,10 @@ class Turns:
         self._chosen: dict[str, int] = {}
         """The number of the request for which each replica was chosen last, by name."""
 
-    def last(self, replica: Replica) -> int:
-        """Returns the number of the request for which a replica was chosen last; 0: for none."""
-        return self._chosen.get(replica.name, 0)
+    def longest_ago(self, indices: Iterable[int], replicas: Sequence[Replica]) -> int:
+        """Returns the index of the replica that was chosen longest ago; of those never chosen, the first."""
+        chosen = self._chosen
+        return min([(chosen.get(replicas[index].name, 0), index) for index in indices])[1]
 
     def note(self, replica: Replica) -> None:
         """Notes that a replica was chosen for the next request."""

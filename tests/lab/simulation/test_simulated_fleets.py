@@ -181,8 +181,8 @@ def test_a_closed_loop_is_of_sessions() -> None:
 
 
 def test_a_part_of_the_jobs_is_sent_by_itself() -> None:
-    workload = Workload("w", [Job(float(i), 1, 1) for i in range(6)])
-    assert [index for _, index in Traffic(workload, only=[4, 1]).first()] == [1, 4]
+    mine = {index: Job(float(index), 1, 1) for index in (4, 1)}
+    assert list(Traffic(Workload("w", []), mine).first()) == [(1.0, 1), (4.0, 4)]
 
 
 def test_records_come_as_requests_end_and_nothing_is_kept() -> None:
