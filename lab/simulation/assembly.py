@@ -48,7 +48,9 @@ class SimulatedEngine:
     """A plugin wants to hear of every step from the engine."""
 
 
-def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -> SimulatedEngine:
+def build_simulated(
+    config: EngineConfig, cost: CostModel, registry: Registry, running: type[CostRunner] = CostRunner
+) -> SimulatedEngine:
     """The engine that `config` asks for. Its model, device, dtype and quantization are the cost model's.
 
     Raises ConfigError for what cannot work, as the server does, and for what is not simulated.
@@ -69,7 +71,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
         cost = msgspec.structs.replace(cost, seconds=seconds)
     preemption = build_preemption(config, state.swap, cost.swap_costs)
     scheduler = build_scheduler(config, policies, cache, preemption, tokens, FastForwardScheduler)
-    runner, script = CostRunner(cost.seconds, reaches_of(cost.model)), Script(cost.model.vocab_size)
+    runner, script = running(cost.seconds, reaches_of(cost.model)), Script(cost.model.vocab_size)
     runner.queues = scheduler.queues
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
     observers = build_observers(registry, config)
