@@ -27,6 +27,7 @@ from turnout.cli.profile import CLOCKS
 from turnout.config import EngineConfig
 from turnout.core.clock import Clock
 from turnout.core.process import freeze_garbage
+from turnout.core.types.messages import Delta
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.results.record import Record
@@ -108,26 +109,33 @@ def run_real(
     samples: list[StepSample] = []
     turns = RealTurns(profiler.measure(seconds), skipping)
     with freeze_garbage():
-        began = skipping()
+        began = since = skipping()
         while len(records) < len(specs) or engine.busy:
             turns.maybe()
             if not engine.busy:
                 skipping.skip_to(began + workload.jobs[len(records)].at)
+                since = skipping()
             while len(records) < len(specs) and began + workload.jobs[len(records)].at <= skipping():
                 job, spec = workload.jobs[len(records)], specs[len(records)]
                 records.append(Record(job, len(records), job.at, job.at, prompt_tokens=job.prompt))
                 engine.add(spec)
-            since = skipping()
             deltas, now = engine.step(), skipping()
+            # From the end of the step before: taking requests in is the engine's work too.
             samples.append(timed.sample(now - since))
-            for delta in deltas:
-                record = records[int(delta.request_id)]
-                record.token_times += [now - began] * len(delta.tokens)
-                if delta.finish_reason:
-                    record.finished, record.output_tokens = now - began, len(record.token_times)
-                    record.error = delta.error
+            since = now
+            with skipping.stopped():
+                note(records, deltas, now - began)
         turns.rest()
     return records, samples
+
+
+def note(records: list[Record], deltas: list[Delta], now: float) -> None:
+    for delta in deltas:
+        record = records[int(delta.request_id)]
+        record.token_times += [now] * len(delta.tokens)
+        if delta.finish_reason:
+            record.finished, record.output_tokens = now, len(record.token_times)
+            record.error = delta.error
 
 
 def capacity(config: EngineConfig, cost: CostModel, jobs: list[Job]) -> float:

@@ -34,9 +34,9 @@ from turnout.lab.simulation.fleet import Fleet as SimulatedFleet
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.traffic import Traffic
 from turnout.lab.workloads.source import load_workload
-from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.replica import ReplicaOrder
 
 __all__ = ["Scene", "compare", "serve_live", "serve_simulated"]
 
@@ -117,8 +117,8 @@ def _environment(cost: CostModel) -> Iterator[None]:
 
 
 async def _serve_live(scene: Scene) -> Outcome:
-    def launch(name: str, journal: AdminJournal) -> ProcessClient:
-        return ProcessClient(factory=FACTORY, log_level="warning", replica=name, journal=journal)
+    def launch(order: ReplicaOrder) -> ProcessClient:
+        return ProcessClient(factory=FACTORY, log_level="warning", replica=order.name, journal=order.journal)
 
     fleet = Fleet(launch, scene.replicas, Registry.of(scene.config).create("router", scene.router))
     try:

@@ -1,4 +1,4 @@
-"""`bench/fleet/fidelity.py`: a live fleet beside a simulated one, with the same router and the same requests."""
+"""`bench/fleet/fidelity.py`: a live fleet beside a simulated one, with the same router and requests."""
 
 from __future__ import annotations
 
