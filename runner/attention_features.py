@@ -44,7 +44,9 @@ def check_attention(registry: Registry, backend: KVBackend, spec: ModelSpec) -> 
 def _those_that_do(registry: Registry, asked: frozenset[AttentionFeature]) -> str:
     """Names the built-in backends that follow all of `asked`."""
     builtin = [entry.name for entry in registry.usable("kv") if entry.distribution == PROJECT]
-    names = [name for name in builtin if asked <= registry.create("kv", name).attention_features]
+    followed = {name: registry.create("kv", name).attention_features for name in builtin}
+    encodes = NOT_CAUSAL in asked  # what follows it keeps nothing, and is of no use to others
+    names = [name for name, each in followed.items() if asked <= each and (NOT_CAUSAL in each) == encodes]
     return f": {' or '.join(names)}" if names else ""
 
 
