@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import aiohttp
 import click
+import msgspec
 
 from turnout.cli.options.flags import config_options
 from turnout.config import EngineConfig
@@ -22,11 +24,23 @@ __all__ = ["command"]
 PATH = "/admin/rollout"
 POLL_SECONDS = 0.5
 TIMEOUT = aiohttp.ClientTimeout(60)
+MOST_REASON = 400
+"""Characters: a server's nonsense may be repeated in it."""
 ENDED = ("done", "undone", "failed", "paused", "none")
 
 
 class RolloutError(TurnoutError):
     """The server refused, cannot be reached, or has undone the rollout."""
+
+
+class _Report(msgspec.Struct):
+    """What a server says of a rollout: `RolloutReport`, without the server."""
+
+    state: str
+    replaced: int
+    replicas: int
+    changes: dict[str, Any]
+    reason: str | None
 
 
 class _Server(NamedTuple):
@@ -41,7 +55,8 @@ class _Server(NamedTuple):
         try:
             return asyncio.run(_ask(self, body))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise RolloutError(f"no answer from {self.url}: {describe_error(error)}") from None
+            reason = textwrap.shorten(describe_error(error), MOST_REASON)
+            raise RolloutError(f"no answer from {self.url}: {reason}") from None
         except (ValueError, KeyError, TypeError):
             raise RolloutError(f"the server at {self.url} knows no rollouts") from None
 
@@ -117,7 +132,7 @@ def _line(report: Mapping[str, Any]) -> str:
     return f"{report['state']}, {report['replaced']} of {report['replicas']} replicas; {changes}{reason}"
 
 
-async def _ask(server: _Server, body: Mapping[str, object] | None) -> dict[str, Any]:
+async def _ask(server: _Server, body: Mapping[str, object] | None) -> Any:
     async with (
         aiohttp.ClientSession(
             connector=connector(server.url), timeout=TIMEOUT, headers=server.headers
@@ -129,7 +144,7 @@ async def _ask(server: _Server, body: Mapping[str, object] | None) -> dict[str, 
             params=server.params,
         ) as response,
     ):
-        answer: dict[str, Any] = json.loads(await read_beginning(response))
+        answer = json.loads(await read_beginning(response))
         if not response.ok:
             raise RolloutError(str(answer["error"]["message"]))
-        return answer
+        return msgspec.to_builtins(msgspec.convert(answer, _Report))

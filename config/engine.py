@@ -23,6 +23,9 @@ from turnout.plugins.defaults import (
 
 __all__ = ["EngineConfig"]
 
+MAX_COUNT = 2**31 - 1
+"""More than any engine has; what follows from it still fits into a message."""
+
 
 class EngineConfig(Config):
     """The configuration of an engine: its model, policies, device, memory and limits."""
@@ -101,6 +104,7 @@ class EngineConfig(Config):
     cpu_engines: int = Field(
         1,
         gt=0,
+        le=MAX_COUNT,
         description="Engines that share this machine's cores, or its quota of them: each computes with its "
         "part of the threads.",
     )
@@ -134,19 +138,24 @@ class EngineConfig(Config):
     max_model_len: int | None = Field(
         None,
         gt=0,
+        le=MAX_COUNT,
         description="Most tokens of prompt and output together; default: the model's own limit.",
     )
     """It cannot exceed the model's own limit."""
-    max_num_seqs: int = Field(256, gt=0, description="Sequences that run at once.")
+    max_num_seqs: int = Field(256, gt=0, le=MAX_COUNT, description="Sequences that run at once.")
     """A request with `n` choices counts `n` times."""
     max_num_batched_tokens: int | None = Field(
         None,
         gt=0,
+        le=MAX_COUNT,
         description="Most tokens computed in a step, over all requests; default: 512 on CPU, 8192 on a GPU.",
     )
     """Longer prompts are computed in chunks."""
     max_waiting: int = Field(
-        limits.WAITING.whole, gt=0, description="Most requests that wait; more are refused with status 503."
+        limits.WAITING.whole,
+        gt=0,
+        le=MAX_COUNT,
+        description="Most requests that wait; more are refused with status 503.",
     )
     """The server holds at most `--max-waiting` and `--max-num-seqs` requests together, also while the engine
     hangs or restarts."""
@@ -191,6 +200,7 @@ class EngineConfig(Config):
     block_size: int | None = Field(
         None,
         gt=0,
+        le=MAX_COUNT,
         description="Tokens in a KV block, for backends that have blocks; default: the backend's own.",
     )
     """The same as the backend's option `block_size`. Backends without blocks refuse it."""

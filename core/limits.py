@@ -96,6 +96,8 @@ __all__ = [
     "UPLOADS",
     "VALUES",
     "WAITING",
+    "WAITING_SERVERS",
+    "WORKER_MESSAGE",
     "Limit",
     "all_limits",
 ]
@@ -322,6 +324,18 @@ REPLICAS = Limit(
     what="replicas of a server",
     answer="start-up says so; 409 where one is added",
     option="--replicas",
+)
+WORKER_MESSAGE = Limit(
+    most=64 * 2**20,
+    unit="bytes",
+    what="a message to a worker",
+    answer="the connection is closed",
+)
+WAITING_SERVERS = Limit(
+    most=16,
+    unit="servers",
+    what="servers that wait for a worker's engine",
+    answer="the server's start fails, and says so",
 )
 PREFIX_MARKS = Limit(
     most=65_536,

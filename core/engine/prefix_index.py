@@ -75,7 +75,7 @@ class PrefixIndex:
             bit = self._bits[engine] = _lowest_free(self._bits.values())
             self._engines[_number(bit)] = engine
         keys = self._keys[engine]
-        if len(keys) >= limits.PREFIX_MARKS.most:
+        if len(keys) >= limits.PREFIX_MARKS.most or event.block_size < 1:
             return
         if event.parent_block_hash is None:
             parent = hash(event.cache_salt)

@@ -9,6 +9,7 @@ other: queues are unlimited, because requests are limited.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
@@ -21,6 +22,8 @@ from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Event, Shutdown
 
 __all__ = ["EngineChannel", "ServerChannel"]
+
+logger = logging.getLogger(__name__)
 
 LINGER_MS = 1000
 """Time to get the last message out."""
@@ -55,7 +58,12 @@ class EngineChannel:
                 message = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            yield self._decoder.decode(message)
+            try:
+                command = self._decoder.decode(message)
+            except msgspec.DecodeError as error:  # a server elsewhere, which has the worker's keys, is broken
+                logger.error("a command that cannot be read is left out: %s", error)
+                continue
+            yield command
 
     def wait(self, seconds: float | None) -> None:
         """Wait until a command comes, or for that long; None: without limit."""

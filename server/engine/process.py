@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
@@ -41,7 +42,7 @@ class EngineProcess:
         self._over = False
         self._launched = self._launch(launcher, order)
         address = self._launched.address
-        if address.done() and address.result().keys is None:
+        if address.done() and _is_here(address):
             try:
                 self._channel = ServerChannel(address.result().url)
             except OSError:
@@ -51,11 +52,18 @@ class EngineProcess:
     def _launch(self, launcher: Launcher, order: EngineOrder) -> LaunchedEngine:
         try:
             public, secret = made_pair()
-            return launcher.launch(order._replace(public=public, secret=secret))
+            launched = launcher.launch(order._replace(public=public, secret=secret))
         except (OSError, TurnoutError):
             raise
         except plugin_errors() as error:
             raise PluginError(f"{self._title}: launch failed: {describe_error(error)}") from error
+        futures = [getattr(launched, name, None) for name in ("address", "death")]
+        if isinstance(launched, LaunchedEngine) and all(isinstance(each, Future) for each in futures):
+            return launched
+        raise PluginError(
+            f"{self._title}: launch gave {type(launched).__name__}; expected a LaunchedEngine, whose "
+            "__init__ has been called"
+        )
 
     @property
     def pid(self) -> int | None:
@@ -119,11 +127,14 @@ class EngineProcess:
             logger.error("%s: %s failed: %s", self._title, call.__name__, describe_error(error))
 
     def _on_address(self, address: asyncio.Future[EngineAddress]) -> None:
-        if self._over or address.cancelled():
+        if self._over:
             return
         try:
             at = address.result()
             self._channel = ServerChannel(at.url) if at.keys is None else WorkerLink(at)
+        except asyncio.CancelledError:
+            self.give_up("cannot be placed: its launcher gave it up")
+            return
         except plugin_errors() as error:
             self.give_up(f"cannot be placed: {describe_error(error)}")
             return
@@ -132,8 +143,19 @@ class EngineProcess:
             asyncio.get_running_loop().call_later(CONNECT_SECONDS + 0.1, self._receive)
 
     def _on_death(self, death: asyncio.Future[Death]) -> None:
-        if not death.cancelled():
-            after_last_message(self._channel, partial(self._end, death.result()))
+        after_last_message(self._channel, partial(self._end, self._told(death)))
+
+    def _told(self, death: asyncio.Future[Death]) -> Death:
+        """What the launcher tells of the end; one that tells nothing of use is at fault for it."""
+        try:
+            told = death.result()
+        except asyncio.CancelledError:
+            return Death(f"ended, and {self._title} never said how", fault=True)
+        except plugin_errors() as error:
+            return Death(f"ended, and {self._title} failed to say how: {describe_error(error)}", fault=True)
+        if isinstance(told, Death):
+            return told
+        return Death(f"ended, and {self._title} said {type(told).__name__}, not a Death", fault=True)
 
     # -------------------------------------------------------------- the channel
 
@@ -171,6 +193,13 @@ class EngineProcess:
                 for fd in channel.fds:
                     asyncio.get_running_loop().remove_reader(fd)
             channel.close()
+
+
+def _is_here(address: Future[EngineAddress]) -> bool:
+    """Whether the engine is on this machine; what a launcher gave that is no address is told later."""
+    if address.cancelled() or address.exception() is not None:
+        return False
+    return getattr(address.result(), "keys", ()) is None
 
 
 def after_last_message(channel: ServerChannel | WorkerLink | None, call: Callable[[], None]) -> None:

@@ -308,20 +308,21 @@ class Fleet(FleetReport):
 
     def remove(self, name: str) -> FleetReplica:
         """Drain a replica, and end its engine after the last request. Raises FleetError."""
-        self._check_no_rollout()
-        replica = self.named(name)
-        if replica.condition != "failed":
-            self.drain(name)
-        self.in_background(self.end(replica))
-        return replica
+        return self._leaving(name, self.end)
 
     def restart(self, name: str) -> FleetReplica:
         """Drain a replica, and start another in its place. Raises FleetError."""
+        return self._leaving(name, self._replace)
+
+    def _leaving(self, name: str, end: Callable[[FleetReplica], Coroutine[Any, Any, None]]) -> FleetReplica:
         self._check_no_rollout()
         replica = self.named(name)
+        if replica.leaving:
+            raise FleetError(f"replica {name!r} is being ended already, once its last request has")
         if replica.condition != "failed":
             self.drain(name)
-        self.in_background(self._replace(replica))
+        replica.leaving = True
+        self.in_background(end(replica))
         return replica
 
     def named(self, name: str) -> FleetReplica:

@@ -38,6 +38,8 @@ class FleetReplica:
         self.client = client
         self.draining = False
         """It gets no more requests."""
+        self.leaving = False
+        """Its engine is ended after its last request, by a command."""
         self.started = False
         """Its engine has been ready once."""
         self.requests = 0

@@ -133,6 +133,10 @@ class Rollout:
             self.reason, self.state, self._backwards = str(error), "failed", False
             logger.error("the rollout has failed: %s", error)
             return
+        except Exception:
+            self.reason, self.state = "internal error; the server's log has the details", "failed"
+            logger.exception("the rollout has failed")
+            return
         self.state = "done" if self.state == "rolling" else "undone"
         logger.info("the rollout is %s", self.state)
 

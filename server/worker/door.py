@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import zmq
 
+from turnout.core import limits
 from turnout.core.errors import ConfigError
 from turnout.server.engine.remote.link import secured
 from turnout.server.engine.remote.messages import Kind
@@ -27,6 +28,7 @@ class Door:
         self._socket = secured(self._context.socket(zmq.ROUTER), listen)
         self._socket.router_mandatory = True  # sending says whether a server is there
         self._socket.linger = LINGER_MS
+        self._socket.maxmsgsize = limits.WORKER_MESSAGE.whole
         self._socket.curve_server = True
         self._socket.curve_publickey = public.encode()
         self._socket.curve_secretkey = secret.encode()

@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from turnout.config import EngineConfig
+from turnout.core import limits
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.interfaces.launcher import Death, EngineOrder
@@ -168,7 +169,7 @@ class Worker:
     def _from_server(self) -> None:
         for server, kind, content in self._door.messages():
             if kind == Kind.HELLO:
-                self._hello(server, msgspec.json.decode(content, type=Hello))
+                self._greeted(server, content)
             elif server != self._server:
                 if kind == Kind.BYE:
                     self._waiting.pop(server, None)
@@ -178,6 +179,21 @@ class Worker:
                     asyncio.get_running_loop().call_soon(self._from_engine)  # see ServerChannel
             elif kind == Kind.BYE:
                 self._let_go("has left")
+
+    def _greeted(self, server: bytes, content: bytes) -> None:
+        """A server says hello; one that has the engine, or waits for it, is known already."""
+        if server == self._server or server in self._waiting:
+            return
+        try:
+            hello = msgspec.json.decode(content, type=Hello)
+        except msgspec.DecodeError as error:
+            logger.warning("what a server says is left out: it is no hello: %s", error)
+            return
+        if len(self._waiting) >= limits.WAITING_SERVERS.most:
+            reason = f"has {len(self._waiting)} other servers waiting for its engine"
+            self._door.send(server, Kind.REFUSED, msgspec.json.encode(Refused(reason)))
+            return
+        self._hello(server, hello)
 
     def _hello(self, server: bytes, hello: Hello) -> None:
         if hello.version != own_version():

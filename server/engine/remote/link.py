@@ -73,9 +73,11 @@ class WorkerLink:
             self._monitor = self._socket.get_monitor_socket(EVENTS)
             self._socket.connect(address.url)
             self.fds = (self._socket.fileno(), self._monitor.fileno())
-        except zmq.ZMQError as error:
+        except BaseException as error:
             self.close()
-            raise OSError(error.errno, f"{address.url}: {error}") from error
+            if isinstance(error, zmq.ZMQError):
+                raise OSError(error.errno, f"{address.url}: {error}") from error
+            raise  # what a launcher gave for keys is none
         self._tell(Kind.HELLO, msgspec.json.encode(Hello(own_version(), address.changes)))
 
     def send(self, command: Command) -> None:
