@@ -14,7 +14,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -227,8 +227,9 @@ class Worker:
     def _change(self, changes: str) -> None:
         """Replace the engine by one of another configuration, for the server that has it."""
         try:
-            wanted = changed(self._config, msgspec.json.decode(changes)) if changes else self._config
-        except TurnoutError as error:
+            given = msgspec.json.decode(changes, type=dict[str, Any]) if changes else {}
+            wanted = changed(self._config, given) if changes else self._config
+        except (TurnoutError, msgspec.DecodeError) as error:
             self._tell(Kind.DIED, Death(f"cannot be changed: {error}", fault=False))
             self._server = None
             return

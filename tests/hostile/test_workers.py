@@ -280,6 +280,23 @@ def test_commands_of_the_engine_s_own_server_that_cannot_be_read_are_left_out(tm
     assert worker.text().count("a command that cannot be read is left out") >= 5
 
 
+@pytest.mark.parametrize("changes", ["{", "7", "[]", '{"no_such": 1}', '{"scheduler": "none"}', "{}"])
+def test_an_engine_that_cannot_be_wanted_leaves_the_one_that_is(tmp_path: Path, changes: str) -> None:
+    worker = Worker(tmp_path)
+    try:
+        with worker.with_keys() as peer:
+            peer.send_multipart(
+                [b"hello", json.dumps({"version": own_version(), "changes": changes}).encode()]
+            )
+            until_kind(peer, b"died")
+        with worker.with_keys() as peer:
+            peer.send_multipart([b"hello", HELLO])
+            until_kind(peer, b"events")
+    finally:
+        worker.end()
+    assert "Traceback" not in worker.text(), worker.text()
+
+
 def until_kind(peer: zmq.Socket[bytes], kind: bytes) -> None:
     while True:
         assert peer.poll(60_000)
