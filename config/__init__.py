@@ -7,6 +7,7 @@ backticks. docs/reference/configuration.md adds the docstring below the field; i
 from __future__ import annotations
 
 from turnout.config.engine import EngineConfig
+from turnout.config.models import ModelConfig, ModelOptions
 from turnout.config.server import ServerConfig
 
-__all__ = ["EngineConfig", "ServerConfig"]
+__all__ = ["EngineConfig", "ModelConfig", "ModelOptions", "ServerConfig"]

@@ -44,7 +44,7 @@ from turnout.server.api.pooling import scores
 from turnout.server.api.responses import stored
 from turnout.server.api.responses.create import responses
 from turnout.server.fleet.arm_header import ARM_HEADER, ArmHeaderMiddleware
-from turnout.server.fleet.arms import Arms
+from turnout.server.fleet.models.models import Models
 from turnout.server.http.access.auth import HEALTH, AuthMiddleware
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.pace import Pace
@@ -133,10 +133,10 @@ BATCHED = {"/v1/completions": completions, "/v1/chat/completions": chat, "/v1/re
 """What answers the lines of batches, by their `url`."""
 
 
-def create_app(arms: Arms, config: ServerConfig) -> Starlette:
-    """The application that serves the arms' engines, which are ready. Raises ConfigError."""
+def create_app(models: Models, config: ServerConfig) -> Starlette:
+    """The application that serves the models, whose engines are ready. Raises ConfigError."""
     load, keys = ServerLoad(), Keys.for_api(config)
-    context = Context(arms, config, load, keys, Stores.open(config))
+    context = Context(models, config, load, keys, Stores.open(config))
     memory = RequestMemory(config.request_memory)
     app = Starlette(
         routes=ROUTES,

@@ -6,16 +6,20 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, EngineError, EngineGone
 from turnout.core.process import freeze_garbage, quick_turns
+from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.app import create_app
 from turnout.server.fleet.ab_test import check_memory, check_ready
-from turnout.server.fleet.arms import Arms
-from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.arms import Arms, ServedArm
+from turnout.server.fleet.models.hosted_model import HostedModel
+from turnout.server.fleet.models.memory import check_pools
+from turnout.server.fleet.models.models import Models
 from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.http.connections.listening import Listener
 from turnout.server.signals import Signals
@@ -25,52 +29,68 @@ __all__ = ["run"]
 logger = logging.getLogger(__name__)
 
 
-async def run(listener: Listener, fleets: Sequence[Fleet], arms: Arms, config: ServerConfig) -> None:
-    """Serve until asked to stop. `fleets` are those of the arms; the first has been configured.
+async def run(listener: Listener, models: Models, config: ServerConfig) -> None:
+    """Serve until asked to stop. The first fleet may have been configured.
 
     Raises EngineError when an engine cannot be assembled or no engine is left, ConfigError when an engine
     refuses its configuration or two configurations do not go together.
     """
-    signals = Signals(fleets)
+    signals = Signals(models.fleets)
     try:
-        await _first_of(_start(fleets, arms), signals.wait())
+        await _first_of(_start(models), signals.wait())
         if not signals.stopping:
-            signals.server = HttpServer(create_app(arms, config), listener, config)
-            _announce(arms, config, listener.url)
+            signals.server = HttpServer(create_app(models, config), listener, config)
+            _announce(models, listener.url)
             with freeze_garbage(), quick_turns():
-                await _serve(signals.server, fleets, arms, signals, config.shutdown_timeout)
+                await _serve(signals.server, models, signals, config.shutdown_timeout)
     finally:
-        await arms.close()
+        await models.close()
 
 
-async def _start(fleets: Sequence[Fleet], arms: Arms) -> None:
+async def _start(models: Models) -> None:
     """Start the engines one after the other: each sees the memory that those before it have taken."""
-    for fleet, arm in zip(fleets, arms.all, strict=True):
-        if arm is not arms.first:
-            fleet.configure(arm.config)
-        try:
-            await fleet.start()
-        except EngineError as error:
-            if arms.trial is None:
-                raise
-            raise EngineGone(f"arm {arm.name!r}: {error}") from None
-        except ConfigError as error:
-            raise error if arms.trial is None else ConfigError(f"arm {arm.name!r}: {error}") from None
-    check_ready(arms.all)
+    for model in models.all:
+        for arm in model.arms.all:
+            with _naming(*_place(models, model, arm)):
+                if not arm.client.configured:
+                    arm.client.configure(arm.config)
+                await arm.client.start()
+        check_ready(model.arms.all)
+    if models.alone is None:
+        pools = {model.name: model.arms.first.client.ready.host_memory for model in models.all}
+        check_pools(pools, free_host_memory())
 
 
-async def _serve(
-    server: HttpServer, fleets: Sequence[Fleet], arms: Arms, signals: Signals, timeout: float
-) -> None:
+def _place(models: Models, model: HostedModel, arm: ServedArm) -> Iterator[str]:
+    """What an error is to name: nothing where there is one engine configuration."""
+    if models.alone is None:
+        yield f"model {model.given_name!r}"
+    if model.arms.trial is not None:
+        yield f"arm {arm.name!r}"
+
+
+@contextmanager
+def _naming(*place: str) -> Iterator[None]:
+    """Adds the place to an engine's error."""
+    try:
+        yield
+    except (EngineError, ConfigError) as error:
+        if not place:
+            raise
+        kind = ConfigError if isinstance(error, ConfigError) else EngineGone
+        raise kind(": ".join((*place, str(error)))) from None
+
+
+async def _serve(server: HttpServer, models: Models, signals: Signals, timeout: float) -> None:
     """Serve until asked to stop, and then for at most `timeout` seconds until the last request has ended."""
     serving = asyncio.create_task(server.serve())
-    await _first_of(asyncio.wait({serving}), arms.gone(), signals.wait())
+    await _first_of(asyncio.wait({serving}), models.gone(), signals.wait())
     if signals.stopping:
-        if timeout and not arms.idle:
+        if timeout and not models.idle:
             logger.info("requests may take up to %g s to end; another signal ends them at once", timeout)
-        await _first_of(asyncio.wait({serving}), arms.gone(), arms.finish(timeout))
-    failure = arms.failure
-    for fleet in fleets:
+        await _first_of(asyncio.wait({serving}), models.gone(), models.finish(timeout))
+    failure = models.failure
+    for fleet in models.fleets:
         fleet.refuse("the server is shutting down")
     server.should_exit = True
     await serving
@@ -78,9 +98,16 @@ async def _serve(
         raise EngineGone(failure)
 
 
-def _announce(arms: Arms, config: ServerConfig, url: str) -> None:
-    name = config.served_model_name or arms.first.client.ready.model
-    _print("\n".join([*_summary(arms), f"Turnout serving {name} at {url}", ""]))
+def _announce(models: Models, url: str) -> None:
+    lines = [line for model in models.all for line in _of_model(model, named=models.alone is None)]
+    names = ", ".join(model.name for model in models.all)
+    _print("\n".join([*lines, f"Turnout serving {names} at {url}", ""]))
+
+
+def _of_model(model: HostedModel, *, named: bool) -> Iterator[str]:
+    if named:
+        yield f"model {model.name}:"
+    yield from (f"{'  ' * named}{line}" for line in _summary(model.arms))
 
 
 def _print(text: str) -> None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-from turnout.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ModelConfig, ServerConfig
+from turnout.core.errors import ModelError
 from turnout.core.registry.registry import Registry
+from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.fleet.ab_test import ABTest, check_vocabularies
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.models.hosted_model import HostedModel
+from turnout.server.fleet.models.memory import check_given_memory
+from turnout.server.fleet.models.models import Models
 from turnout.server.fleet.places import Places
 from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.http.access.keys import check_keys
@@ -28,37 +35,75 @@ def serve(
     engine_config: EngineConfig,
     server_config: ServerConfig,
     ab: ABTest | None = None,
+    models: Sequence[ModelConfig] = (),
     *,
     factory: str = FACTORY,
 ) -> int:
     """Serve until Ctrl-C or SIGTERM; returns the exit code, 0. With `ab`, two engines are compared.
 
-    The engines' processes are started first, because their imports and the model's weights take longest;
-    everything else happens meanwhile. Raises TurnoutError when the server cannot start, or when no engine is
-    left.
+    With `models`, these are served in place of `engine_config`. A single model's processes are started first,
+    because their imports and its weights take longest; everything else happens meanwhile. Raises TurnoutError
+    when the server cannot start, or when no engine is left.
     """
     _log(server_config.log_level)
     check_keys(server_config)
     check_storage(server_config)
-    configs = [ab.base_config, ab.config] if ab else [engine_config]
-    for template in {config.chat_template for config in configs} - {None}:
+    configs = [model.engine for model in models] or [engine_config]
+    for template in {config.chat_template for config in [*configs, *([ab.config] if ab else ())]} - {None}:
         given_template(str(template))
-    with listening(server_config) as listener, _terminable():
-        registry = Registry.of(engine_config)
-        places = Places.of(registry, engine_config, server_config)
-        fleets = [
-            start_fleet(arm, registry, places, server_config, factory)
-            for arm in ((ab.base, ab.name) if ab else ("",))
-        ]
-        try:
-            _serve(listener, fleets, ab.base_config if ab else engine_config, server_config, ab)
-        except KeyboardInterrupt:
-            pass  # before the event loop handles signals
-        finally:
-            for fleet in fleets:
-                fleet.kill()
-            places.launcher.close()
+    folders = found_folders(models)
+    with listening(server_config) as listener, _terminable(), ExitStack() as ending:
+        alone = ModelConfig("", ab.base_config if ab else engine_config, server_config)
+        started = []
+        for model in models or [alone]:
+            one = StartedModel.of(model, (ab.base, ab.name) if ab else ("",), factory)
+            ending.callback(one.end)
+            started.append(one)
+        with suppress(KeyboardInterrupt):  # before the event loop handles signals
+            _serve(listener, started, folders, server_config, ab)
     return 0
+
+
+@dataclass(frozen=True)
+class StartedModel:
+    """A model whose engines' processes have been started."""
+
+    config: ModelConfig
+    fleets: Sequence[Fleet]
+    """One for each arm."""
+    places: Places
+
+    @classmethod
+    def of(cls, model: ModelConfig, arms: Sequence[str], factory: str) -> StartedModel:
+        """Starts them. Raises ConfigError, OSError."""
+        registry = Registry.of(model.engine)
+        places = Places.of(registry, model.engine, model.server)
+        fleets = [start_fleet(arm, registry, places, model.server, factory) for arm in arms]
+        return cls(model, fleets, places)
+
+    def end(self) -> None:
+        for fleet in self.fleets:
+            fleet.kill()
+        self.places.launcher.close()
+
+
+def found_folders(models: Sequence[ModelConfig]) -> list[Path]:
+    """The folders of several models, before any starts. Raises ModelError naming one that is not there.
+
+    Raises ConfigError where they cannot fit into memory.
+    """
+    if not models:
+        return []
+    from turnout.models.hub.resolve import resolve_model
+
+    folders = []
+    for model in models:
+        try:
+            folders.append(resolve_model(model.engine.model, revision=model.engine.revision))
+        except ModelError as error:
+            raise ModelError(f"model {model.name!r}: {error}") from None
+    check_given_memory(list(zip(models, folders, strict=True)), free_host_memory())
+    return folders
 
 
 def start_fleet(
@@ -84,34 +129,60 @@ def start_fleet(
 
 def _serve(
     listener: Listener,
-    fleets: Sequence[Fleet],
-    engine_config: EngineConfig,
+    started: Sequence[StartedModel],
+    folders: Sequence[Path],
     server_config: ServerConfig,
     ab: ABTest | None,
 ) -> None:
     from turnout.models.hub.resolve import resolve_model
 
+    first = started[0]
+    engine = first.config.engine
     # Here rather than in the engine, so that a download is visible and can be ended by Ctrl-C.
-    folder = resolve_model(engine_config.model, revision=engine_config.revision)
-    fleets[0].configure(engine_config)
+    folders = folders or [resolve_model(engine.model, revision=engine.revision)]
+    first.fleets[0].configure(engine)
 
     import asyncio
 
     from turnout.server.lifecycle import run
+
+    if ab is not None:
+        hosted = [HostedModel(_compared(first.fleets, folders[0], ab), server_config.served_model_name)]
+    elif first.config.name:
+        hosted = [
+            HostedModel(_arms(model, folder), model.config.name, model.config.aliases)
+            for model, folder in zip(started, folders, strict=True)
+        ]
+    else:
+        hosted = [HostedModel(_arms(first, folders[0]), server_config.served_model_name)]
+    asyncio.run(run(listener, Models(hosted), server_config))
+
+
+def _arms(model: StartedModel, folder: Path) -> Arms:
     from turnout.text.tokenizer import load_tokenizer
     from turnout.text.vocabulary import tokenizer_digest
 
-    tokenizer = load_tokenizer(folder, engine_config.chat_template)
-    fleets[0].expects["tokenizer"] = tokenizer_digest(folder)
-    arms = Arms.of_one(fleets[0], tokenizer, engine_config)
-    if ab is not None:
-        other = resolve_model(ab.config.model, revision=ab.config.revision)
-        check_vocabularies(ab, folder, other)
-        base = ServedArm(fleets[0], tokenizer, ab.base, ab.base_config, {}, 1 - ab.share)
-        others = load_tokenizer(other, ab.config.chat_template)
-        arm = ServedArm(fleets[1], others, ab.name, ab.config, ab.changes, ab.share)
-        arms = Arms([base, arm], ab.trial)
-    asyncio.run(run(listener, fleets, arms, server_config))
+    (fleet,), engine = model.fleets, model.config.engine
+    tokenizer = load_tokenizer(folder, engine.chat_template)
+    fleet.expects["tokenizer"] = tokenizer_digest(folder)
+    return Arms.of_one(fleet, tokenizer, engine)
+
+
+def _compared(fleets: Sequence[Fleet], folder: Path, ab: ABTest) -> Arms:
+    """The arms of a live test. Raises ConfigError where their vocabularies differ."""
+    from turnout.models.hub.resolve import resolve_model
+    from turnout.text.tokenizer import load_tokenizer
+    from turnout.text.vocabulary import tokenizer_digest
+
+    base_fleet, other_fleet = fleets
+    base_fleet.expects["tokenizer"] = tokenizer_digest(folder)
+    other = resolve_model(ab.config.model, revision=ab.config.revision)
+    check_vocabularies(ab, folder, other)
+    own = load_tokenizer(folder, ab.base_config.chat_template)
+    others = load_tokenizer(other, ab.config.chat_template)
+    base = ServedArm(base_fleet, own, ab.base, ab.base_config, {}, 1 - ab.share)
+    arm = ServedArm(other_fleet, others, ab.name, ab.config, ab.changes, ab.share)
+    return Arms([base, arm], ab.trial)
 
 
 def _log(level: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,10 @@ from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.spec import PluginSpec
 
-__all__ = ["build_configs", "read_config_file"]
+__all__ = ["MODELS", "build_configs", "naming", "read_config_file", "read_models"]
+
+MODELS = "models"
+"""The key of a file under which several models have sections."""
 
 _FIELDS = {**EngineConfig.model_fields, **ServerConfig.model_fields}
 
@@ -24,24 +27,51 @@ def build_configs(file: Path | None, flags: Mapping[str, object]) -> tuple[Engin
     if file is None:
         return _configs(given)
     stated = {name: value for name, value in read_config_file(file).items() if name not in given}
-    with _naming(file):
+    with naming(file):
         _configs(stated)
     return _configs({"plugins_folder": str(file.parent.resolve()), **stated, **given})
 
 
 def read_config_file(file: Path) -> dict[str, Any]:
     """Returns values by field name; a policy that is a mapping takes the form of its flag."""
+    return _by_field(file, {key: value for key, value in _load(file).items() if key != MODELS}, _FIELDS)
+
+
+def read_models(file: Path, fields: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Returns the sections under `models` by name, each with values by field name.
+
+    fields: those that a section may have. A section that is a text names the model. Raises ConfigError.
+    """
+    sections = _load(file).get(MODELS)
+    if sections is None:
+        return {}
+    if not isinstance(sections, dict) or not sections:
+        raise ConfigError(f"{file}: {MODELS}: expected names, each with a model or with options")
+    found: dict[str, dict[str, Any]] = {}
+    for name, section in sections.items():
+        within = {"model": section} if isinstance(section, str) else section
+        if not isinstance(within, dict):
+            raise ConfigError(
+                f"{file}: {MODELS}: {name}: expected a model, or options such as 'model: FOLDER'"
+            )
+        with naming(f"{file}: {MODELS}"):
+            found[str(name)] = _by_field(name, within, fields)
+    return found
+
+
+def _by_field(place: object, content: Mapping[object, Any], fields: Collection[str]) -> dict[str, Any]:
+    """Values by field name. Raises ConfigError, naming the place, for an unknown key."""
     values: dict[str, Any] = {}
-    for key, value in _load(file).items():
+    for key, value in content.items():
         name = str(key).replace("-", "_")
-        if name not in _FIELDS:
-            known = [field.replace("_", "-") for field in _FIELDS]
+        if name not in fields:
+            known = [field.replace("_", "-") for field in fields]
             hint = did_you_mean(str(key).replace("_", "-"), known)
-            raise ConfigError(f"{file}: unknown key {str(key)!r}; known: {', '.join(known)}{hint}")
+            raise ConfigError(f"{place}: unknown key {str(key)!r}; known: {', '.join(known)}{hint}")
         if name in values:
-            raise ConfigError(f"{file}: {key!r} is given twice, once with '-' and once with '_'")
+            raise ConfigError(f"{place}: {key!r} is given twice, once with '-' and once with '_'")
         if name in POLICY_KINDS and isinstance(value, dict):
-            with _naming(file, key):
+            with naming(place, key):
                 value = str(PluginSpec.from_mapping(value))
         if value is not None:
             values[name] = value
@@ -55,7 +85,7 @@ def _configs(values: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
 
 
 @contextmanager
-def _naming(*where: object) -> Iterator[None]:
+def naming(*where: object) -> Iterator[None]:
     """Adds the file and key to each line of a ConfigError, since a flag may have the same name."""
     try:
         yield

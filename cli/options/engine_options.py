@@ -9,15 +9,26 @@ from typing import Any, TypeVar
 
 import click
 
-from turnout.cli.options.config_file import build_configs
+from turnout.cli.options.config_file import MODELS, build_configs, read_models
 from turnout.cli.options.flags import config_options
-from turnout.config import EngineConfig, ServerConfig
+from turnout.cli.options.several_models import FIELDS, models_of, split_models
+from turnout.config import EngineConfig, ModelConfig, ServerConfig
+from turnout.core.errors import ConfigError
 
-__all__ = ["config_option", "configs_of", "engine_options", "model_argument", "offline_config"]
+__all__ = [
+    "config_option",
+    "configs_of",
+    "engine_options",
+    "model_argument",
+    "models_argument",
+    "offline_config",
+    "served_configs",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 model_argument = click.argument("positional_model", metavar="[MODEL]", required=False)
+models_argument = click.argument("models", metavar="[MODEL | NAME=MODEL ...]", nargs=-1)
 config_option = click.option(
     "--config",
     "config_file",
@@ -37,8 +48,28 @@ def configs_of(flags: Mapping[str, Any]) -> tuple[EngineConfig, ServerConfig]:
 
     Raises ConfigError, or UsageError for a model that is given twice.
     """
+    file = flags.get("config_file")
+    engine, server = _configs(flags, flags.get("positional_model"))
+    if file is not None and "model" not in engine.model_fields_set and read_models(file, FIELDS):
+        raise ConfigError(f"{file}: {MODELS} is for `turnout serve`; choose one model with --model")
+    return engine, server
+
+
+def served_configs(flags: Mapping[str, Any]) -> tuple[EngineConfig, ServerConfig, list[ModelConfig]]:
+    """Builds what `serve` needs: the last has several models by name, or is empty.
+
+    Raises ConfigError, or UsageError for a model that is given twice.
+    """
+    given = dict(flags)
+    model, named = split_models(given.pop("models"))
+    engine, server = _configs(given, model)
+    return engine, server, models_of(named, flags.get("config_file"), engine, server)
+
+
+def _configs(flags: Mapping[str, Any], model: str | None) -> tuple[EngineConfig, ServerConfig]:
     given = {name: value for name, value in flags.items() if value is not None}
-    file, model = given.pop("config_file", None), given.pop("positional_model", None)
+    file = given.pop("config_file", None)
+    given.pop("positional_model", None)
     if model is not None:
         if "model" in given:
             raise click.UsageError(f"the model is given twice: {model} and --model {given['model']}")

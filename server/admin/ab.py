@@ -60,7 +60,7 @@ class ABReport(msgspec.Struct):
 @operation(answer=ABReport)
 async def show_arms(request: Request) -> Response:
     """Compares the arms of a live test."""
-    arms = context_of(request).arms
+    arms = _arms(request)
     return _report(arms, _trial(arms))
 
 
@@ -68,14 +68,19 @@ async def show_arms(request: Request) -> Response:
 async def change_arms(request: Request) -> Response:
     """Stops an arm, or promotes it."""
     context = context_of(request)
-    trial = _trial(context.arms)
+    arms = _arms(request)
+    trial = _trial(arms)
     body = await read_body(request, ArmChange, limit=context.config.max_body_size)
-    arm = context.arms.any_named(body.arm)
+    arm = arms.any_named(body.arm)
     if body.action == "stop":
-        context.arms.stop(arm)
+        arms.stop(arm)
     else:
-        context.arms.promote(arm)
-    return _report(context.arms, trial)
+        arms.promote(arm)
+    return _report(arms, trial)
+
+
+def _arms(request: Request) -> Arms:
+    return context_of(request).of(request.query_params.get("model")).arms
 
 
 def _trial(arms: Arms) -> Trial:

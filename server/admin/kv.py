@@ -13,7 +13,7 @@ from turnout.core.types.messages import KVGroupState, KVSnapshot, Ready, ShowKV
 from turnout.server.api.context import context_of
 from turnout.server.http.admin_client import fetch
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import ARM, Parameter, operation
+from turnout.server.http.openapi.operation import ARM, MODEL, Parameter, operation
 
 __all__ = ["KVBytes", "KVReport", "show_kv"]
 
@@ -69,7 +69,7 @@ class KVReport(msgspec.Struct, kw_only=True):
 MAP = Parameter("map", "Whether to show the pool's blocks.", choices=("true", "false"))
 
 
-@operation(answer=KVReport, parameters=(ARM, MAP))
+@operation(answer=KVReport, parameters=(MODEL, ARM, MAP))
 async def show_kv(request: Request) -> Response:
     """Shows the KV pool."""
     with_map = _with_map(request)

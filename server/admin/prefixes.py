@@ -26,7 +26,7 @@ from turnout.server.http.admin_client import fetch, send
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import ARM, fields, operation
+from turnout.server.http.openapi.operation import ARM, MODEL, fields, operation
 from turnout.server.protocol.base import FailFastList
 from turnout.server.protocol.chat import Message
 from turnout.server.protocol.names import bounded_name
@@ -79,14 +79,14 @@ class PrefixList(msgspec.Struct):
     prefixes: list[PrefixState]
 
 
-@operation(answer=PrefixList, parameters=(ARM,))
+@operation(answer=PrefixList, parameters=(MODEL, ARM))
 async def list_prefixes(request: Request) -> Response:
     """Lists the pinned prefixes."""
     with context_of(request).named_arm(request) as arm:
         return JsonResponse(PrefixList([_state(prefix) for prefix in await _listed(arm.client)]))
 
 
-@operation(answer=fields("Unpinned", name=str, deleted=bool), parameters=(ARM,))
+@operation(answer=fields("Unpinned", name=str, deleted=bool), parameters=(MODEL, ARM))
 async def unpin_prefix(request: Request) -> Response:
     """Unpins a prefix."""
     name = request.path_params["name"]
@@ -95,7 +95,7 @@ async def unpin_prefix(request: Request) -> Response:
     return JsonResponse({"name": name, "deleted": True})
 
 
-@operation(body=PrefixRequest, answer=PrefixState, parameters=(ARM,))
+@operation(body=PrefixRequest, answer=PrefixState, parameters=(MODEL, ARM))
 async def pin_prefix(request: Request) -> Response:
     """Pins a prefix."""
     context = context_of(request)

@@ -16,7 +16,7 @@ from turnout.server.fleet.replica import FleetReplica
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import ARM, operation
+from turnout.server.http.openapi.operation import ARM, MODEL, operation
 
 __all__ = ["ReplicaChange", "ReplicaList", "ReplicaState", "change_replicas", "show_replicas"]
 
@@ -74,7 +74,7 @@ class ReplicaList(msgspec.Struct):
     replicas: list[ReplicaState]
 
 
-@operation(answer=ReplicaList, parameters=(ARM,))
+@operation(answer=ReplicaList, parameters=(MODEL, ARM))
 async def show_replicas(request: Request) -> Response:
     """Lists the replicas."""
     context = context_of(request)
@@ -85,7 +85,7 @@ async def show_replicas(request: Request) -> Response:
 @operation(
     body=ReplicaChange,
     answer=ReplicaList,
-    parameters=(ARM,),
+    parameters=(MODEL, ARM),
     statuses={409: "There is no such replica, no room for another, or no other that serves."},
 )
 async def change_replicas(request: Request) -> Response:

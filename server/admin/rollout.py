@@ -16,7 +16,7 @@ from turnout.server.fleet.rollout import Rollout
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import ARM, operation
+from turnout.server.http.openapi.operation import ARM, MODEL, operation
 
 __all__ = ["RolloutChange", "RolloutReport", "change_rollout", "show_rollout"]
 
@@ -60,7 +60,7 @@ class RolloutReport(msgspec.Struct):
     """Why it was undone or has failed, else null."""
 
 
-@operation(answer=RolloutReport, parameters=(ARM,))
+@operation(answer=RolloutReport, parameters=(MODEL, ARM))
 async def show_rollout(request: Request) -> Response:
     """Shows the latest rollout."""
     with context_of(request).named_arm(request) as arm:
@@ -70,7 +70,7 @@ async def show_rollout(request: Request) -> Response:
 @operation(
     body=RolloutChange,
     answer=RolloutReport,
-    parameters=(ARM,),
+    parameters=(MODEL, ARM),
     statuses={409: "There is no rollout that this could be done to, or another has not ended."},
 )
 async def change_rollout(request: Request) -> Response:

@@ -16,7 +16,7 @@ from turnout.server.api.context import context_of
 from turnout.server.http.admin_client import fetch
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import ARM, operation
+from turnout.server.http.openapi.operation import ARM, MODEL, operation
 
 __all__ = ["PolicyChange", "set_scheduler", "show_scheduler"]
 
@@ -48,13 +48,13 @@ class PolicyChange(BaseModel):
             raise RequestError(str(error)) from None
 
 
-@operation(answer=SchedulerState, parameters=(ARM,))
+@operation(answer=SchedulerState, parameters=(MODEL, ARM))
 async def show_scheduler(request: Request) -> Response:
     """Shows the scheduling policy."""
     return await _state(request, ShowScheduler())
 
 
-@operation(body=PolicyChange, answer=SchedulerState, parameters=(ARM,))
+@operation(body=PolicyChange, answer=SchedulerState, parameters=(MODEL, ARM))
 async def set_scheduler(request: Request) -> Response:
     """Replaces the scheduling policy."""
     limit = context_of(request).config.max_body_size

@@ -27,7 +27,7 @@ async def chat(request: Request) -> Response:
     """Answers a conversation."""
     context = context_of(request)
     body = await read_body(request, ChatRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     id = f"chatcmpl-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
         generation = await prepared_generation(request, context, arm, body, id)

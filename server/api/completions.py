@@ -31,7 +31,7 @@ async def completions(request: Request) -> Response:
     """Continues prompts."""
     context = context_of(request)
     body = await read_body(request, CompletionRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     id = f"cmpl-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
         memory, client = held_memory(request), client_of(request, body.user)

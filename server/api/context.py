@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from starlette.applications import Starlette
@@ -18,9 +18,10 @@ from turnout.server.api.text_pool import TextPool
 from turnout.server.fleet.arm_header import mark_arm
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.assignment import session_of
+from turnout.server.fleet.models.hosted_model import HostedModel
+from turnout.server.fleet.models.models import Models
 from turnout.server.generation.portions import Portions
 from turnout.server.http.access.keys import Keys
-from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
 from turnout.server.http.pieces import PieceThread
 from turnout.server.metrics.key_metrics import KeyMetrics
@@ -34,9 +35,9 @@ __all__ = ["Context", "context_of"]
 
 @dataclass(frozen=True)
 class Context:
-    """One for each server, at ``app.state.context``."""
+    """The server's, at ``app.state.context``; `of` gives one for each model."""
 
-    arms: Arms
+    models: Models
     config: ServerConfig
     load: ServerLoad
     keys: Keys
@@ -49,6 +50,37 @@ class Context:
     kv_stats: KVStats = field(default_factory=KVStats)
     templates: TemplateProcesses = field(default_factory=TemplateProcesses)
     rendering: PieceThread = field(default_factory=PieceThread)
+    model: HostedModel | None = None
+    """The model that the request names."""
+    _by_model: dict[HostedModel, Context] = field(default_factory=dict)
+
+    def of(self, name: str | None, *, tag: str = "") -> Context:
+        """The context of the model that a request names. Raises ApiError 404; 400 where a name is missing.
+
+        tag: what may follow the name, such as ``:latest``.
+        """
+        return self.about(self.models.named(name, tag=tag))
+
+    def about(self, model: HostedModel) -> Context:
+        """The context of a model."""
+        if (found := self._by_model.get(model)) is None:
+            found = self._by_model[model] = replace(self, model=model)
+        return found
+
+    @property
+    def each(self) -> list[Context]:
+        """The contexts of all models."""
+        return [self.about(model) for model in self.models.all]
+
+    @property
+    def served(self) -> HostedModel:
+        """The model that the request names, or the only one. Raises ApiError where there are several."""
+        return self.models.named(None) if self.model is None else self.model
+
+    @property
+    def arms(self) -> Arms:
+        """Of the model. Raises ApiError as `served` does."""
+        return self.served.arms
 
     @cached_property
     def metrics(self) -> Mapping[str, RequestMetrics]:
@@ -72,8 +104,8 @@ class Context:
 
     @property
     def model_name(self) -> str:
-        """The name that clients give the model. It is the same for all arms: a client asks for no arm."""
-        return self.config.served_model_name or self.arms.first.client.ready.model
+        """The name that clients give the model."""
+        return self.served.name
 
     @contextmanager
     def assigned_arm(self, request: Request, user: str | None, id: str) -> Iterator[ServedArm]:
@@ -86,23 +118,10 @@ class Context:
     @contextmanager
     def named_arm(self, request: Request) -> Iterator[ServedArm]:
         """The arm that an admin request names, kept running until the block is left. Raises ApiError."""
-        arm = self.arms.named(request.query_params.get("arm"))
+        arm = self.of(request.query_params.get("model")).arms.named(request.query_params.get("arm"))
         mark_arm(request, arm.name)
         with arm.held():
             yield arm
-
-    def check_model(self, name: str | None, *, tag: str = "") -> None:
-        """Raise ApiError 404 unless `name` is the served model's; None stands for the served model.
-
-        tag: what may follow the name, such as ``:latest``.
-        """
-        if name is not None and name not in (self.model_name, f"{self.model_name}{tag}"):
-            raise ApiError(
-                404,
-                f"the model {name!r} is not served here; available: {self.model_name!r}",
-                param="model",
-                code="model_not_found",
-            )
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncGenerator[None, None]:

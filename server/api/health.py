@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.server.api.context import context_of
 from turnout.server.fleet.arms import Arms, ServedArm
+from turnout.server.fleet.models.models import Models
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import fields, operation
+from turnout.server.http.openapi.operation import MODEL, fields, operation
 
 __all__ = ["health", "live"]
 
@@ -17,14 +20,35 @@ STUCK_SECONDS = 300.0
 
 
 @operation(
-    answer=fields("Health", status=str), statuses={503: "The engine does not serve; `reason` says why."}
+    answer=fields("Health", status=str),
+    statuses={503: "The engine does not serve; `reason` says why."},
+    parameters=(MODEL,),
 )
 async def health(request: Request) -> Response:
     """Answers 200 while the engine serves, else 503 with the reason.
 
-    That is, while the server takes requests, and every engine that gets them serves and makes progress.
+    That is, while the server takes requests, and every engine that gets them serves and makes progress. Of
+    several models, one that does so is enough; `?model=` asks for one.
     """
-    arms = context_of(request).arms
+    context, name = context_of(request), request.query_params.get("model")
+    if name is None and context.models.alone is None:
+        return _answer(_of_all(context.models, _report))
+    return _answer(_report(context.of(name).arms))
+
+
+def _answer(report: dict[str, object]) -> Response:
+    return JsonResponse(report, status_code=200 if report["status"] == "ok" else 503)
+
+
+def _of_all(models: Models, look: Callable[[Arms], dict[str, object]]) -> dict[str, object]:
+    """What is reported of several models: the first that is well, else the first; and each one's status."""
+    reports = {model.name: look(model.arms) for model in models.all}
+    well = [report for report in reports.values() if report["status"] == "ok"]
+    first = next(iter(well or reports.values()))
+    return {**first, "models": {name: report["status"] for name, report in reports.items()}}
+
+
+def _report(arms: Arms) -> dict[str, object]:
     restarting = any(arm.client.restarting for arm in arms.all if arm.serves)
     report: dict[str, object] = {"status": "ok"}
     if arms.closing:
@@ -39,7 +63,7 @@ async def health(request: Request) -> Response:
         report["arms"] = {arm.name: _condition(arm) for arm in arms.all}
     elif len(arms.first.client.replicas) > 1:
         report["replicas"] = {replica.name: replica.condition for replica in arms.first.client.replicas}
-    return JsonResponse(report, status_code=200 if report["status"] == "ok" else 503)
+    return report
 
 
 @operation(answer=fields("Liveness", status=str), statuses={503: "Only a restart helps; `reason` says why."})
@@ -49,8 +73,14 @@ async def live(request: Request) -> Response:
     That is, where an engine makes no progress or none is left: not while the server drains, or an engine is
     replaced.
     """
-    report = _lasting(context_of(request).arms)
-    return JsonResponse(report or {"status": "ok"}, status_code=200 if report is None else 503)
+    models = context_of(request).models
+    if models.alone is None:
+        return _answer(_of_all(models, _liveness))
+    return _answer(_liveness(models.alone.arms))
+
+
+def _liveness(arms: Arms) -> dict[str, object]:
+    return _lasting(arms) or {"status": "ok"}
 
 
 def _lasting(arms: Arms) -> dict[str, object] | None:

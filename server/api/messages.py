@@ -28,7 +28,7 @@ async def messages(request: Request) -> Response:
     """Answers a conversation."""
     context = context_of(request)
     asked = await read_body(request, MessagesRequest, limit=context.config.max_body_size)
-    context.check_model(asked.model)
+    context = context.of(asked.model)
     _refuse_threads(asked)
     body, id = await translated(request, asked.chat_fields), f"msg_{uuid.uuid4().hex}"
     with context.assigned_arm(request, body.user, id) as arm:
@@ -42,7 +42,7 @@ async def count_tokens(request: Request) -> Response:
     """Counts the tokens of a conversation."""
     context = context_of(request)
     asked = await read_body(request, CountRequest, limit=context.config.max_body_size)
-    context.check_model(asked.model)
+    context = context.of(asked.model)
     body = await translated(request, asked.chat_fields)
     work = partial(rendered_tokens, context.templates, context.arms.first, body)
     count = await while_connected(request.receive, context.texts.run(text_work(request, body.messages), work))

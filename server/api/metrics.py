@@ -15,7 +15,7 @@ from turnout.server.fleet.replica import FleetReplica
 from turnout.server.http.access.auth import by_admin
 from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.openapi.operation import operation
-from turnout.server.metrics.arm_metrics import Labelled, Together
+from turnout.server.metrics.arm_metrics import Labelled, Merged, Together
 from turnout.server.metrics.engine_metrics import Scrape
 
 __all__ = ["metrics"]
@@ -29,17 +29,22 @@ written in a turn of the event loop."""
 async def metrics(request: Request) -> Response:
     """Shows metrics for Prometheus."""
     context = context_of(request)
-    arms = context.arms
-    scrapes = await asyncio.gather(*(_scrape(context, arm) for arm in arms.all))
-    collected: Collector = scrapes[0]
-    if arms.trial is not None:
-        collected = Labelled("arm", {arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
+    collected: Collector = Merged(await asyncio.gather(*map(_of_model, context.each)))
     if by_admin(request):
         collected = Together([collected, context.key_metrics])
     pace: Pace = request.app.state.pace
     await pace.take(AS_BYTES)
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(collected), media_type=content_type)
+
+
+async def _of_model(context: Context) -> Collector:
+    """Of a model, by arm if it has two."""
+    arms = context.arms
+    scrapes = await asyncio.gather(*(_scrape(context, arm) for arm in arms.all))
+    if arms.trial is None:
+        return scrapes[0]
+    return Labelled("arm", {arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
 
 
 async def _scrape(context: Context, arm: ServedArm) -> Collector:

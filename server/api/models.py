@@ -22,8 +22,8 @@ async def index(request: Request) -> Response:
     """Says what this server is."""
     if "text/plain" in request.headers.get("accept", ""):  # clients of Ollama's, which wait for these words
         return PlainTextResponse("Ollama is running")
-    name = context_of(request).model_name
-    return JsonResponse({"turnout": own_version(), "model": name, "api": "/v1", "health": "/health"})
+    names = ", ".join(model.name for model in context_of(request).models.all)
+    return JsonResponse({"turnout": own_version(), "model": names, "api": "/v1", "health": "/health"})
 
 
 @operation(answer=fields("Version", version=str))
@@ -34,18 +34,18 @@ async def show_version(request: Request) -> Response:
 
 @operation(answer=ModelList)
 async def list_models(request: Request) -> Response:
-    """Lists the one model."""
+    """Lists the models."""
+    each = context_of(request).each
     if _of_anthropic(request):
-        info = _info(context_of(request))
-        return JsonResponse(ModelPage([info], info.id, info.id))
-    return JsonResponse(ModelList([_card(context_of(request))]))
+        infos = [_info(context) for context in each]
+        return JsonResponse(ModelPage(infos, infos[0].id, infos[-1].id))
+    return JsonResponse(ModelList([_card(context) for context in each]))
 
 
 @operation(answer=ModelCard)
 async def show_model(request: Request) -> Response:
-    """Describes the model."""
-    context = context_of(request)
-    context.check_model(request.path_params["name"])
+    """Describes a model."""
+    context = context_of(request).of(request.path_params["name"])
     return JsonResponse(_info(context) if _of_anthropic(request) else _card(context))
 
 
@@ -60,4 +60,5 @@ def _info(context: Context) -> ModelInfo:
 
 
 def _card(context: Context) -> ModelCard:
-    return ModelCard(context.model_name, context.created, context.arms.first.client.ready.max_model_len)
+    model, longest = context.served, context.arms.first.client.ready.max_model_len
+    return ModelCard(model.name, context.created, longest, state=model.state, aliases=list(model.aliases))

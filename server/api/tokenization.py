@@ -18,7 +18,7 @@ from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.json_slices import Lazily, encoded_pieces
-from turnout.server.http.openapi.operation import fields, operation
+from turnout.server.http.openapi.operation import MODEL, fields, operation
 from turnout.server.http.pieces import PieceResponse
 from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
@@ -33,7 +33,7 @@ async def tokenize(request: Request) -> Response:
     """Turns text, or a conversation, into token ids."""
     context = context_of(request)
     body = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     size = max(len(body.prompt or ""), text_work(request, body.messages or ()))
     work = partial(_response, context.templates, context.arms.first, body)
     response = await while_connected(request.receive, context.texts.run(size, work))
@@ -73,7 +73,7 @@ async def detokenize(request: Request) -> Response:
     """Turns token ids into text."""
     context = context_of(request)
     body = await read_body(request, DetokenizeRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     size = len(body.tokens)
     if size > limits.DETOKENIZED.most:
         raise RequestError(
@@ -84,7 +84,8 @@ async def detokenize(request: Request) -> Response:
     return JsonResponse({"prompt": text})
 
 
-@operation()
+@operation(parameters=(MODEL,))
 async def show_tokenizer(request: Request) -> Response:
     """Shows the tokenizer's configuration and the chat template."""
-    return JsonResponse(context_of(request).arms.first.tokenizer.description)
+    context = context_of(request).of(request.query_params.get("model"))
+    return JsonResponse(context.arms.first.tokenizer.description)

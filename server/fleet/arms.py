@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -201,14 +201,6 @@ class Arms:
             if other.state == "draining" and not any(each.serves for each in self.all):
                 logger.warning("arm %r serves again, since no other is left", other.name)
                 other.state = "serving"
-
-    async def finish(self, seconds: float) -> None:
-        """Take no more requests; return when the last one has ended, or after `seconds`."""
-        self.closing = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self.idle:
-                    await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> None:
         """Stop all engines."""

@@ -119,6 +119,11 @@ class Fleet(FleetReport):
     def _shares(self) -> int:
         return len(self.replicas) if self._sharing is None else self._sharing
 
+    @property
+    def configured(self) -> bool:
+        """The first engine has been told what to build."""
+        return self.generation is not None
+
     def configure(self, config: EngineConfig) -> None:
         """Tell the first engine what to build; the others are told when it is ready."""
         self.generation = Generation.first(config, self._shares, self._journal)

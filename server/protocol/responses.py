@@ -271,6 +271,10 @@ class ModelCard(msgspec.Struct):
     max_model_len: int
     object: str = "model"
     owned_by: str = "turnout"
+    state: str = "loaded"
+    """`loaded`; `restarting`: its engine died, and another is starting; `failed`: it was given up."""
+    aliases: list[str] = []
+    """Further names that requests may give it."""
 
 
 class ModelList(msgspec.Struct):

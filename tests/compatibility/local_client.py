@@ -17,6 +17,7 @@ from turnout.core.types.request import RequestSpec
 from turnout.server.app import create_app
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.fleet.arms import Arms
+from turnout.server.fleet.models.models import Models
 
 __all__ = ["answered", "answers_over_http"]
 
@@ -86,7 +87,7 @@ def answers_over_http(llm: LLM, bodies: list[dict[str, Any]]) -> list[list[dict[
     """The choices of each of some requests to ``/v1/completions``, sent together; streams put together."""
 
     async def ask() -> list[list[dict[str, Any]]]:
-        app = create_app(Arms.of_one(LocalClient(llm), llm.tokenizer), ServerConfig())
+        app = create_app(Models.of_one(Arms.of_one(LocalClient(llm), llm.tokenizer)), ServerConfig())
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as http:
             return await asyncio.gather(*(_choices(http, body) for body in bodies))
@@ -99,7 +100,9 @@ def answered(llm: LLM, path: str, bodies: list[dict[str, Any]], model: str) -> l
 
     async def ask() -> list[httpx.Response]:
         config = ServerConfig(served_model_name=model)
-        transport = httpx.ASGITransport(create_app(Arms.of_one(LocalClient(llm), llm.tokenizer), config))
+        transport = httpx.ASGITransport(
+            create_app(Models.of_one(Arms.of_one(LocalClient(llm), llm.tokenizer)), config)
+        )
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as http:
             return await asyncio.gather(*(http.post(path, json=body) for body in bodies))
 

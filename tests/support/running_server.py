@@ -19,6 +19,7 @@ from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.models.models import Models
 from turnout.server.fleet.places import Places
 from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.http.connections.connection import ClientLimits
@@ -114,8 +115,9 @@ def running(
         for fleet, arm in zip(fleets, arms.all, strict=True):
             fleet.configure(arm.config if other else engine)
             await fleet.start()
-        watching = asyncio.create_task(arms.gone())
-        app = create_app(arms, config)
+        models = Models.of_one(arms, config.served_model_name)
+        watching = asyncio.create_task(models.gone())
+        app = create_app(models, config)
         with listening(config.model_copy(update={"port": 0})) as listener:
             server = HttpServer(app, listener, config, client_limits)
             servers.append(RunningServer(arms, asyncio.get_running_loop(), listener.url))

@@ -193,7 +193,7 @@ class BatchRunner:
             _raise_of(tasks)
 
     def _has_room(self, in_flight: int) -> bool:
-        return not self._context.arms.closing and self._feeder.has_room(in_flight)
+        return not self._context.models.closing and self._feeder.has_room(in_flight)
 
     async def _line(self, owned: OwnedBatch, line: Line) -> None:
         """Answers a line, however often the server has no room for it."""

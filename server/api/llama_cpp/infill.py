@@ -37,7 +37,7 @@ async def infill(request: Request) -> Response:
     """Fills in what is missing between two texts."""
     context = context_of(request)
     asked = await read_body(request, InfillRequest, limit=context.config.max_body_size)
-    context.check_model(asked.model)
+    context = context.of(asked.model)
     renderer, id = InfillRenderer(context.model_name), f"infill-{uuid.uuid4().hex}"
     with context.assigned_arm(request, None, id) as arm:
         body = await while_connected(

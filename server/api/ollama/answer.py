@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.errors import RequestError
-from turnout.server.api.context import Context
+from turnout.server.api.context import Context, context_of
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
@@ -23,11 +23,11 @@ LATEST = ":latest"
 Asked = TypeVar("Asked", bound=OllamaRequest)
 
 
-async def read_request(request: Request, context: Context, kind: type[Asked]) -> Asked:
-    """The body; the model that it names is the served one. Raises RequestError, ApiError."""
+async def read_request(request: Request, kind: type[Asked]) -> tuple[Asked, Context]:
+    """The body, and the context of the model that it names. Raises RequestError, ApiError."""
+    context = context_of(request)
     asked = await read_body(request, kind, limit=context.config.max_body_size, any_media_type=True)
-    context.check_model(asked.model, tag=LATEST)
-    return asked
+    return asked, context.of(asked.model, tag=LATEST)
 
 
 def check_thinking(arm: ServedArm, asked: OllamaRequest) -> None:

@@ -7,7 +7,6 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.server.api.context import context_of
 from turnout.server.api.conversation import prepared_generation, translated
 from turnout.server.api.ollama.answer import check_thinking, loaded, read_request
 from turnout.server.api.respond import respond
@@ -23,8 +22,7 @@ __all__ = ["chat"]
 @operation(body=OllamaChat, answer=ChatPart, streams=NDJSON, generates=True)
 async def chat(request: Request) -> Response:
     """Answers a conversation."""
-    context = context_of(request)
-    asked = await read_request(request, context, OllamaChat)
+    asked, context = await read_request(request, OllamaChat)
     if not asked.messages:
         return loaded(asked, message={"role": "assistant", "content": ""})
     body, id = await translated(request, asked.chat_fields), f"ollama-{uuid.uuid4().hex}"

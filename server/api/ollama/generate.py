@@ -7,7 +7,7 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.server.api.context import Context, context_of
+from turnout.server.api.context import Context
 from turnout.server.api.conversation import prepared_generation, translated
 from turnout.server.api.ollama.answer import check_thinking, loaded, read_request
 from turnout.server.api.prompts import prepared_prompts
@@ -32,8 +32,7 @@ __all__ = ["generate"]
 @operation(body=OllamaGenerate, answer=GeneratePart, streams=NDJSON, generates=True)
 async def generate(request: Request) -> Response:
     """Answers a prompt, or continues it."""
-    context = context_of(request)
-    asked = await read_request(request, context, OllamaGenerate)
+    asked, context = await read_request(request, OllamaGenerate)
     asked.check()
     if not (asked.prompt or asked.suffix):
         return loaded(asked, response="")

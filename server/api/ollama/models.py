@@ -1,4 +1,4 @@
-"""What Ollama's API tells of the served model: ``tags``, ``ps``, ``show`` and ``version``."""
+"""What Ollama's API tells of the served models: ``tags``, ``ps``, ``show`` and ``version``."""
 
 from __future__ import annotations
 
@@ -37,24 +37,26 @@ async def show_version(request: Request) -> Response:
 
 @operation()
 async def list_models(request: Request) -> Response:
-    """Lists the one model, as Ollama does."""
-    context = context_of(request)
-    return JsonResponse({"models": [{**_card(context), "modified_at": _started(context)}]})
+    """Lists the models, as Ollama does."""
+    cards = [{**_card(each), "modified_at": _started(each)} for each in context_of(request).each]
+    return JsonResponse({"models": cards})
 
 
 @operation()
 async def list_running(request: Request) -> Response:
-    """Lists the one model, which is always loaded."""
-    context = context_of(request)
+    """Lists the models that are loaded."""
+    return JsonResponse({"models": [_running(context) for context in context_of(request).each]})
+
+
+def _running(context: Context) -> dict[str, Any]:
     card, first = _card(context), context.arms.first
     on_gpu = first.config.device != "cpu" and not first.client.ready.cpu_kernels
-    running = {
+    return {
         **card,
         "expires_at": NEVER,
         "size_vram": card["size"] if on_gpu else 0,
         "context_length": first.client.ready.max_model_len,
     }
-    return JsonResponse({"models": [running]})
 
 
 @operation(body=ShowRequest, generates=True)
@@ -65,7 +67,7 @@ async def show(request: Request) -> Response:
     name = asked.model or asked.name
     if name is None:
         raise RequestError("model: this field is required", "model")
-    context.check_model(name, tag=LATEST)
+    context = context.of(name, tag=LATEST)
     arm = context.arms.first
     defaults = arm.client.ready.defaults
     return JsonResponse(

@@ -41,7 +41,7 @@ async def responses(request: Request) -> Response:
     """Answers a conversation."""
     context = context_of(request)
     asked = await read_body(request, ResponsesRequest, limit=context.config.max_body_size)
-    context.check_model(asked.model)
+    context = context.of(asked.model)
     stored = wants_store(request, asked)
     before = await earlier_items(request, asked)
     asked = await with_references(request, asked)

@@ -15,6 +15,7 @@ __all__ = [
     "ARM",
     "EVENTS",
     "JSON",
+    "MODEL",
     "PAGING",
     "STORAGE",
     "Operation",
@@ -64,6 +65,7 @@ class Operation:
     """It is known, and always answers with an error."""
 
 
+MODEL = Parameter("model", "Name of the model, where several are served.")
 ARM = Parameter("arm", "Name of the arm, where a live test has two.")
 PAGING = (
     Parameter("limit", "Most items of the page, from 1 to 100; 20 unless given.", "integer"),

@@ -82,7 +82,7 @@ class Place:
         self.context = SimpleNamespace(
             load=ServerLoad(), config=self.config, keys=keys, batch_news=asyncio.Event()
         )
-        self.context.arms = SimpleNamespace(closing=False)
+        self.context.models = SimpleNamespace(closing=False)
         memory = RequestMemory(1000)
         app: Any = None
         runner = BatchRunner(app, self.context, memory, {URL: self.answer}, self.files, batches)

@@ -1,0 +1,83 @@
+"""The configurations of several models behind one server: each has an engine's options of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import Field
+
+from turnout.config.engine import EngineConfig
+from turnout.config.fields import Config, Listed, Texts
+from turnout.config.server import ServerConfig
+from turnout.core import limits
+from turnout.core.errors import ConfigError
+
+__all__ = ["ModelConfig", "ModelOptions", "shared_out"]
+
+ROUNDING = 1e-9
+
+
+class ModelOptions(Config):
+    """What a section of `models` may say besides the options of an engine."""
+
+    served_model_name: Listed = Field((), description="Further names that requests may give this model.")
+    """A text with commas between names, or a list."""
+    replicas: int = Field(
+        1, gt=0, le=limits.REPLICAS.whole, description="Engines of this model; default: `--replicas`."
+    )
+    replica: Texts = Field((), description="Engines of `turnout worker` that serve this model: a list.")
+    router: str = Field(
+        "least-loaded", description="Policy that chooses among its replicas; default: `--router`."
+    )
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One of several models that a server serves."""
+
+    name: str
+    """By which requests choose it, and responses name it."""
+    engine: EngineConfig
+    server: ServerConfig
+    """The server's configuration, with this model's replicas and router."""
+    aliases: tuple[str, ...] = ()
+    own: frozenset[str] = frozenset()
+    """Options that its section gives; the others it shares with all models."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.name, *self.aliases
+
+
+def shared_out(models: Sequence[ModelConfig], whole: float = 1.0) -> list[ModelConfig]:
+    """The models, each with its share of the machine's memory and cores, unless it has its own.
+
+    whole: the share that all have together. Raises ConfigError, with the sums, for shares beyond it.
+    """
+    given = {model.name: share for model in models if (share := _own_share(model)) is not None}
+    left, others = whole - sum(given.values()), len(models) - len(given)
+    if left < -ROUNDING or (others and left <= ROUNDING):
+        sums = " + ".join(f"{name} {share:g}" for name, share in given.items())
+        more = f", which leaves nothing for the other {others}" if left >= -ROUNDING else ""
+        raise ConfigError(
+            f"models: their shares of the memory are {sums} = {sum(given.values()):g}, of {whole:g}{more}; "
+            "lower a memory-share, or a gpu-memory-utilization that stands in its place"
+        )
+    engines = sum(model.server.replicas for model in models if not model.server.replica)
+    return [_with_share(model, given.get(model.name, left / max(1, others)), engines) for model in models]
+
+
+def _own_share(model: ModelConfig) -> float | None:
+    if "memory_share" in model.own:
+        return model.engine.memory_share
+    return model.engine.gpu_memory_utilization if "gpu_memory_utilization" in model.own else None
+
+
+def _with_share(model: ModelConfig, share: float, engines: int) -> ModelConfig:
+    update: dict[str, object] = {"memory_share": share}
+    if "gpu_memory_utilization" in model.own and "memory_share" not in model.own:
+        update["gpu_memory_utilization"] = 1.0  # the share says it already
+    if "cpu_engines" not in model.engine.model_fields_set and engines > 1:
+        update["cpu_engines"] = engines
+    return replace(model, engine=model.engine.model_copy(update=update))
