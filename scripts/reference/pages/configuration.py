@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from turnout.cli.options.flags import is_size, size_text
-from turnout.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ModelOptions, ServerConfig
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import code, markdown, table
 from turnout.scripts.reference.values import field_values
@@ -22,15 +22,20 @@ def blocks() -> Blocks:
     return {
         "engine settings": partial(_fields, EngineConfig),
         "server settings": partial(_fields, ServerConfig),
+        "model settings": partial(_fields, ModelOptions, flags=False),
     }
 
 
-def _fields(model: type[BaseModel]) -> str:
+def _fields(model: type[BaseModel], *, flags: bool = True) -> str:
     docstrings = field_docstrings(model)
     return table(
-        ("flag", "value", "default", "meaning"),
+        ("flag" if flags else "key", "value", "default", "meaning"),
         [
-            (_flag(name), _value(field), *_default_and_meaning(field, docstrings.get(name, "")))
+            (
+                _flag(name) if flags else code(name.replace("_", "-")),
+                _value(field),
+                *_default_and_meaning(field, docstrings.get(name, "")),
+            )
             for name, field in model.model_fields.items()
         ],
     )
