@@ -25,13 +25,13 @@ async def embed(request: Request) -> Response:
     began = time.perf_counter_ns()
     context = context_of(request)
     body = await read_body(request, OllamaEmbed, limit=context.config.max_body_size, any_media_type=True)
-    context.check_model(body.model, tag=LATEST)
+    context = context.of(body.model, tag=LATEST)
     model = body.model or context.model_name
     if not body.input:
         return JsonResponse(Embedded(model, [], time.perf_counter_ns() - began, 0, 0))
     id = Asked.new_id("embd")
     with context.assigned_arm(request, None, id) as arm:
-        asked = Asked(request, body, arm, id)
+        asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body)
 
         def answer(_: int) -> Embedded:
@@ -46,12 +46,12 @@ async def embeddings(request: Request) -> Response:
     """Embeds a text."""
     context = context_of(request)
     body = await read_body(request, OllamaEmbeddings, limit=context.config.max_body_size, any_media_type=True)
-    context.check_model(body.model, tag=LATEST)
+    context = context.of(body.model, tag=LATEST)
     if not body.prompt:
         return JsonResponse(OneEmbedded([]))
     id = Asked.new_id("embd")
     with context.assigned_arm(request, None, id) as arm:
-        asked = Asked(request, body, arm, id)
+        asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body.as_embed())
         return await answered(asked, pooled.numbers, lambda _: OneEmbedded(numbers(pooled.found[0])))
 

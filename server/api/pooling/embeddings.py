@@ -27,10 +27,10 @@ async def embeddings(request: Request) -> Response:
     """Embeds texts."""
     context = context_of(request)
     body = await read_body(request, EmbeddingRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     id = Asked.new_id("embd")
     with context.assigned_arm(request, body.user, id) as arm:
-        asked = Asked(request, body, arm, id)
+        asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body)
         show = in_base64 if body.encoding_format == "base64" and not _per_token(pooled) else numbers
 
@@ -46,10 +46,10 @@ async def pooling(request: Request) -> Response:
     """Shows what texts are pooled to: embeddings, one for each token, or scores."""
     context = context_of(request)
     body = await read_body(request, PoolingRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     id = Asked.new_id("pool")
     with context.assigned_arm(request, body.user, id) as arm:
-        asked = Asked(request, body, arm, id)
+        asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body)
         show = in_base64 if body.encoding_format == "base64" and not _per_token(pooled) else numbers
 

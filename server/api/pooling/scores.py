@@ -36,10 +36,10 @@ async def score(request: Request) -> Response:
     """Scores pairs of texts."""
     context = context_of(request)
     body = await read_body(request, ScoreRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     id = Asked.new_id("score")
     with context.assigned_arm(request, body.user, id) as arm:
-        asked = Asked(request, body, arm, id)
+        asked = Asked(request, context, body, arm, id)
         scored = await _scored(asked, body.pairs(), "text_1")
         data = [Score(number, value) for number, value in enumerate(scored.values)]
         return await answered(
@@ -52,11 +52,11 @@ async def rerank(request: Request) -> Response:
     """Ranks documents by their relevance for a query."""
     context = context_of(request)
     body = await read_body(request, RerankRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     id, texts = Asked.new_id("rerank"), body.texts
     shown = request.url.path != "/v2/rerank" if body.return_documents is None else body.return_documents
     with context.assigned_arm(request, body.user, id) as arm:
-        asked = Asked(request, body, arm, id)
+        asked = Asked(request, context, body, arm, id)
         pairs = [(body.query, text) for text in texts]
         scored = await _scored(asked, pairs, "documents", body.max_tokens_per_doc)
         best = sorted(enumerate(scored.values), key=lambda each: -each[1])[: body.top_n]
@@ -74,10 +74,10 @@ async def classify(request: Request) -> Response:
     """Classifies texts by the model's head."""
     context = context_of(request)
     body = await read_body(request, ClassifyRequest, limit=context.config.max_body_size)
-    context.check_model(body.model)
+    context = context.of(body.model)
     id = Asked.new_id("classify")
     with context.assigned_arm(request, body.user, id) as arm:
-        asked, facts = Asked(request, body, arm, id), facts_of(arm)
+        asked, facts = Asked(request, context, body, arm, id), facts_of(arm)
         before = prompt_named(facts, body.prompt_name, body.input_type)
         if not body.input:
             raise RequestError("at least one text is expected", "input")

@@ -19,7 +19,7 @@ from turnout.core.errors import EngineError, RequestError
 from turnout.core.types.messages import Delta
 from turnout.core.types.pooling import Pooled
 from turnout.core.types.request import RequestSpec
-from turnout.server.api.context import Context, context_of
+from turnout.server.api.context import Context
 from turnout.server.api.pooling.texts import Texts, named, prepared_texts
 from turnout.server.api.respond import LARGE
 from turnout.server.fleet.arms import ServedArm
@@ -44,6 +44,8 @@ class Asked:
     """A request for texts to be pooled."""
 
     request: Request
+    context: Context
+    """Of the model that it names."""
     body: PooledRequest
     arm: ServedArm
     id: str
@@ -51,10 +53,6 @@ class Asked:
     @classmethod
     def new_id(cls, kind: str) -> str:
         return f"{kind}-{uuid.uuid4().hex}"
-
-    @property
-    def context(self) -> Context:
-        return context_of(self.request)
 
     async def pooled(self, of: Texts, field: str = "input", most: int | None = None) -> PooledTexts:
         """Returns what the texts become. Raises RequestError, which names them `field`, and Overloaded.
