@@ -191,7 +191,7 @@ def test_a_missing_file_is_named(served: Served, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ("--scheduler fcfz", "; did you mean 'fcfs'?"),
-        ("--kv pagd", "known: contiguous, paged; did you mean 'paged'?"),
+        ("--kv pagd", "known: contiguous, none, paged; did you mean 'paged'?"),
         ("--quantization int3", "no quantization is called 'int3'; known: awq, bnb-fp4"),
         ("--decoding gredy", "known: beam, greedy, sampling, speculative; did you mean 'greedy'?"),
         ("--scheduler fcfs:aging=1", "scheduler 'fcfs': unknown option 'aging'; it takes no options"),
