@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <memory>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "blocks.h"
 #include "kernels.h"
 #include "linears.h"
@@ -19,6 +23,7 @@ constexpr int64_t NUMBERS_AT_ONCE = 1 << 14;
 
 typedef int8_t Small __attribute__((vector_size(WIDTH)));
 typedef uint8_t SmallCounts __attribute__((vector_size(WIDTH)));
+typedef int16_t Wider __attribute__((vector_size(WIDTH * 2)));
 
 // float16, by float32's bits: an exponent that is too small by 112, also where it is 0.
 inline Floats widened(const uint16_t* halves) {
@@ -27,13 +32,25 @@ inline Floats widened(const uint16_t* halves) {
     return (Floats)((Words)size | ((bits & 0x8000u) << 16));
 }
 
-// Bytes, by way of words: compilers would convert each byte by itself.
+// Bytes. GCC takes each by itself where it is to become four times as wide at once: there is an instruction for that,
+// and elsewhere they become twice as wide at a time.
+#if defined(__AVX512F__)
 inline Floats widened(const int8_t* bytes) {
-    return __builtin_convertvector(__builtin_convertvector(load_as<Small>(bytes), Ints), Floats);
+    return __builtin_convertvector((Ints)_mm512_cvtepi8_epi32(load_as<__m128i>(bytes)), Floats);
 }
 inline Floats widened(const uint8_t* bytes) {
-    return __builtin_convertvector(__builtin_convertvector(load_as<SmallCounts>(bytes), Ints), Floats);
+    return __builtin_convertvector((Ints)_mm512_cvtepu8_epi32(load_as<__m128i>(bytes)), Floats);
 }
+#else
+inline Floats widened(const int8_t* bytes) {
+    const Wider wider = __builtin_convertvector(load_as<Small>(bytes), Wider);
+    return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
+}
+inline Floats widened(const uint8_t* bytes) {
+    const Wider wider = __builtin_convertvector(load_as<SmallCounts>(bytes), Wider);
+    return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
+}
+#endif
 
 // The numbers of a word's lowest nibble, of which ZERO stands for 0.
 template <int ZERO>
