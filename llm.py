@@ -15,11 +15,16 @@ from turnout.config import EngineConfig
 from turnout.core.errors import EngineError, RequestError
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.param_groups import merge_defaults
+from turnout.core.types.pooling import PoolingParams
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams, concrete_seed
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from turnout.core.types.messages import Delta
+    from turnout.runner.offline_pooling import OfflinePooling
     from turnout.text.choice_text import ChoiceText, TextDelta
     from turnout.text.output.reading.splitter import OutputSplitter
     from turnout.text.prompt.function_tools import Offer
@@ -179,7 +184,44 @@ class LLM:
         ]
         return self._answers(chats, progress)
 
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        prompt_name: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        pooling: str | None = None,
+    ) -> list[npt.NDArray[np.float32]]:
+        """Embeds prompts, given as texts or token ids: a vector for each, or with `token` one for each token.
+
+        prompt_name: what the model's folder puts in front of texts. Raises RequestError.
+        """
+        params = PoolingParams(pooling=pooling, normalize=normalize, dimensions=dimensions)
+        work = self._pooling()
+        return work.pooled(_listed(prompts), params, work.before(prompt_name))
+
+    def classify(
+        self, prompts: Prompt | Sequence[Prompt], *, activation: bool = True
+    ) -> list[dict[str, float]]:
+        """The score of each label for each prompt, by the model's head. Raises RequestError without one."""
+        work, params = self._pooling(), PoolingParams(task="classify", activation=activation)
+        scored = work.pooled(_listed(prompts), params)
+        return [dict(zip(work.facts.labels, each.tolist(), strict=True)) for each in scored]
+
+    def score(self, query: str | Sequence[str], texts: Sequence[str]) -> list[float]:
+        """How well each of `texts` answers `query`, or the query in its place in a list of as many."""
+        queries = [query] * len(texts) if isinstance(query, str) else list(query)
+        if len(queries) != len(texts):
+            raise RequestError(f"{len(queries)} queries need as many texts, not {len(texts)}", "texts")
+        return self._pooling().scores(list(zip(queries, texts, strict=True)))
+
     # -------------------------------------------------------------- details
+
+    def _pooling(self) -> OfflinePooling:
+        from turnout.runner.offline_pooling import OfflinePooling
+
+        return OfflinePooling(self.engine, self.ready, self.tokenizer)
 
     def _params_for(
         self, count: int, given: SamplingParams | Sequence[SamplingParams] | None

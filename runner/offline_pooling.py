@@ -1,0 +1,114 @@
+"""Embeddings and scores of texts in this process, for `LLM`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.core.engine.engine import Engine
+from turnout.core.errors import EngineError, RequestError
+from turnout.core.types.messages import Ready
+from turnout.core.types.pooling import PoolingFacts, PoolingParams, Similarity
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.text.prompt.pooling_tokens import TextTokens, pair_tokens, text_tokens
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["OfflinePooling"]
+
+Vector = npt.NDArray[np.float32]
+Text = str | Sequence[int] | tuple[str, str]
+
+_KINDS: dict[Similarity, Callable[[Vector, Vector], float]] = {
+    "cosine": lambda one, two: float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two))),
+    "dot": lambda one, two: float(one @ two),
+    "euclidean": lambda one, two: -float(np.linalg.norm(one - two)),
+    "manhattan": lambda one, two: -float(np.abs(one - two).sum()),
+}
+
+
+@dataclass
+class OfflinePooling:
+    """Pools texts by an engine that serves nobody else meanwhile."""
+
+    engine: Engine
+    ready: Ready
+    tokenizer: Tokenizer
+
+    @property
+    def facts(self) -> PoolingFacts:
+        if self.ready.pooling is None:
+            raise RequestError("this model gives neither embeddings nor scores", "model")
+        return self.ready.pooling
+
+    def pooled(self, texts: Sequence[Text], params: PoolingParams, before: str = "") -> list[Vector]:
+        """Returns what the texts become, in their order. Raises RequestError before anything runs."""
+        specs = list(self._specs(texts, params, before))
+        found: dict[str, Vector] = {}
+        try:
+            for spec in specs:
+                self.engine.add(spec)
+            while len(found) < len(specs):
+                for delta in self.engine.step():
+                    if delta.error:
+                        raise EngineError(delta.error)
+                    if delta.pooled is not None:
+                        data = np.frombuffer(delta.pooled.data, "<f4")
+                        found[delta.request_id] = data.reshape(delta.pooled.shape)
+        finally:
+            for spec in specs:
+                self.engine.abort(spec.id)
+        return [found[spec.id] for spec in specs]
+
+    def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Returns the score of each pair, by the model's head, or else by the similarity of embeddings."""
+        facts = self.facts
+        if facts.labels:
+            if len(facts.labels) > 1:
+                raise RequestError("the model's head gives several scores; a pair needs one", "model")
+            return [float(each[0]) for each in self.pooled(pairs, PoolingParams(task="classify"))]
+        if not facts.embedder:
+            raise RequestError("the model has no classification head, and is no embedder", "model")
+        one = self.pooled([first for first, _ in pairs], PoolingParams(), facts.prompts.get("query", ""))
+        two = self.pooled([second for _, second in pairs], PoolingParams(), facts.prompts.get("document", ""))
+        return [_KINDS[facts.similarity](a, b) for a, b in zip(one, two, strict=True)]
+
+    def before(self, name: str | None) -> str:
+        """Returns what is put in front of texts. Raises RequestError for a name that the model has not."""
+        prompts, chosen = self.facts.prompts, name or self.facts.default_prompt
+        if chosen is None:
+            return ""
+        if chosen not in prompts:
+            known = ", ".join(sorted(prompts)) or "it has none"
+            raise RequestError(f"the model has no prompt {chosen!r}; known: {known}", "prompt_name")
+        return prompts[chosen]
+
+    def _specs(self, texts: Sequence[Text], params: PoolingParams, before: str) -> Iterator[RequestSpec]:
+        for number, text in zip(count(), texts):
+            tokens = self._tokens(text, before)
+            pooling = PoolingParams(
+                task=params.task,
+                pooling=params.pooling,
+                normalize=params.normalize,
+                dimensions=params.dimensions,
+                activation=params.activation,
+                second_text=tokens.second_text,
+            )
+            sampling = SamplingParams(max_tokens=1)
+            yield RequestSpec(
+                id=f"pooled-{number}", prompt=tokens.ids, params=sampling, seed=0, pooling=pooling
+            )
+
+    def _tokens(self, text: Text, before: str) -> TextTokens:
+        limit = min(self.ready.max_model_len, self.facts.max_length or self.ready.max_model_len)
+        lower = str.lower if self.facts.lower_case else str
+        if isinstance(text, str):
+            return text_tokens(self.tokenizer, lower(before + text), limit=limit)
+        if isinstance(text, tuple) and len(text) == 2 and isinstance(text[0], str):
+            first, second = (lower(str(each)) for each in text)
+            return pair_tokens(self.tokenizer, first, second, limit=limit)
+        return TextTokens([int(token) for token in text])
