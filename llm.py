@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from turnout.config import EngineConfig
+from turnout.config.engine import MAX_COUNT
 from turnout.core.errors import EngineError, RequestError
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.param_groups import merge_defaults
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from turnout.core.types.messages import Delta
-    from turnout.runner.offline_pooling import OfflinePooling
+    from turnout.runner.pooling.offline import OfflinePooling
     from turnout.text.choice_text import ChoiceText, TextDelta
     from turnout.text.output.reading.splitter import OutputSplitter
     from turnout.text.prompt.function_tools import Offer
@@ -119,7 +119,7 @@ class LLM:
         from turnout.text.tokenizer import load_tokenizer
 
         # A script waits for all its prompts anyway, so none is refused for their number.
-        self.config = EngineConfig(model=model, **{"max_waiting": sys.maxsize, **options})
+        self.config = EngineConfig(model=model, **{"max_waiting": MAX_COUNT, **options})
         assembled = build_engine(self.config)
         self.engine = assembled.engine
         self.ready = assembled.ready
@@ -219,7 +219,7 @@ class LLM:
     # -------------------------------------------------------------- details
 
     def _pooling(self) -> OfflinePooling:
-        from turnout.runner.offline_pooling import OfflinePooling
+        from turnout.runner.pooling.offline import OfflinePooling
 
         return OfflinePooling(self.engine, self.ready, self.tokenizer)
 

@@ -51,7 +51,7 @@ from turnout.runner.policies import (
     serving,
     show_figures,
 )
-from turnout.runner.pooling import build_pooling
+from turnout.runner.pooling.building import build_pooling
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
 from turnout.runner.step_limits import batched_tokens, context_length

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from turnout.cli.options.config_file import MODELS, build_configs, read_models
 from turnout.cli.options.flags import config_options
 from turnout.cli.options.several_models import FIELDS, models_of, split_models
 from turnout.config import EngineConfig, ModelConfig, ServerConfig
+from turnout.config.engine import MAX_COUNT
 from turnout.core.errors import ConfigError
 
 __all__ = [
@@ -80,5 +80,5 @@ def _configs(flags: Mapping[str, Any], model: str | None) -> tuple[EngineConfig,
 def offline_config(flags: Mapping[str, Any]) -> EngineConfig:
     """Builds the configuration of a command that runs an engine without a server."""
     # An offline command has no other clients: it refuses no request.
-    most = sys.maxsize if flags.get("max_waiting") is None else flags["max_waiting"]
+    most = MAX_COUNT if flags.get("max_waiting") is None else flags["max_waiting"]
     return configs_of({**flags, "max_waiting": most})[0]
