@@ -81,8 +81,8 @@ def test_the_wheel_completes_on_the_embedded_model(installed: Path) -> None:
 
 
 def test_the_wheel_serves(installed: Path) -> None:
-    serve = "from turnout.cli.main import serve; serve()"
-    command = [str(installed / "bin" / "python"), "-c", serve, "--port", "0", "--kv-memory", "32MiB"]
+    main = "from turnout.cli.main import main; main()"
+    command = [str(installed / "bin" / "python"), "-c", main, "serve", "--port", "0", "--kv-memory", "32MiB"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=installed) as server:
         try:
             assert server.stdout is not None

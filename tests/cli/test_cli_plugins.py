@@ -218,7 +218,7 @@ def test_a_plugin_is_found_by_its_own_name_where_it_offers_one_thing(inline: Pat
     [
         ("pagd", "no plugin is called 'pagd'"),
         ("pagd", "did you mean 'paged'?"),
-        ("kv/pagd", "no kv is called 'pagd'; known: contiguous, paged"),
+        ("kv/pagd", "no kv is called 'pagd'; known: contiguous, none, paged"),
         ("cv/paged", "no kind of plugin is called 'cv'"),
         ("paged", "use kv/paged or scheduler/paged"),
     ],

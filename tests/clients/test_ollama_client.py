@@ -256,14 +256,20 @@ def test_generate_refuses_too(client: ollama.Client) -> None:
         client.generate(NAME, "a", raw=True, template="b")
 
 
+def test_texts_become_vectors_of_one_length(client: ollama.Client) -> None:
+    one, other = client.embed(NAME, ["a cat", "a dog"]).embeddings
+    assert sum(value * value for value in one) == pytest.approx(1, abs=1e-4)
+    assert one != other
+    assert client.embed(NAME, "a cat", dimensions=8).embeddings[0][:2] != one[:2], "normalized anew"
+    assert len(client.embeddings(NAME, "a cat").embedding) == len(one)
+
+
 def test_models_are_not_changed(client: ollama.Client, http: httpx.Client) -> None:
     for change in (
         lambda: client.pull("x"),
         lambda: client.push("x"),
         lambda: client.create("x", from_=NAME),
         lambda: client.copy(NAME, "x"),
-        lambda: client.embed(NAME, "x"),
-        lambda: client.embeddings(NAME, "x"),
     ):
         with pytest.raises(ollama.ResponseError, match="is not supported"):
             change()

@@ -40,6 +40,9 @@ class LocalClient:
     def stats(self) -> Stats:
         return self._engine.stats()
 
+    def packed(self, prompt: list[int]) -> list[int]:
+        return prompt
+
     async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         # As it would have come through the channel.
         request = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=RequestSpec)
@@ -101,7 +104,7 @@ def answered(llm: LLM, path: str, bodies: list[dict[str, Any]], model: str) -> l
     async def ask() -> list[httpx.Response]:
         config = ServerConfig(served_model_name=model)
         transport = httpx.ASGITransport(
-            create_app(Models.of_one(Arms.of_one(LocalClient(llm), llm.tokenizer)), config)
+            create_app(Models.of_one(Arms.of_one(LocalClient(llm), llm.tokenizer), model), config)
         )
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as http:
             return await asyncio.gather(*(http.post(path, json=body) for body in bodies))
