@@ -98,7 +98,7 @@ def test_each_is_listed_with_its_package(site: Path) -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        ["my-scheduler:aging=3", "--claim", "bound=60"],
+        pytest.param(["my-scheduler:aging=3", "--claim", "bound=60"], marks=pytest.mark.slow),
         pytest.param(["kv_eviction/my-kv-eviction", "--claim", "ends_first=false"], marks=pytest.mark.slow),
         ["router/my-router", "--claim", "spreads=false"],
         pytest.param(["observer/my-observer:seconds=2"], marks=pytest.mark.slow),

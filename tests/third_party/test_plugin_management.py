@@ -95,6 +95,7 @@ def test_the_command_line_says_the_same(site: Path) -> None:
     assert asked.returncode == 2 and "disabled by --disable-plugin" in asked.stderr
 
 
+@pytest.mark.slow
 def test_a_policy_that_imports_torch_does_not_conform(site: Path, tmp_path: Path) -> None:
     """Listing it would cost seconds, and it belongs to the half that is integers."""
     source = package_files("heavy", "scheduler")["turnout_heavy.py"]

@@ -14,12 +14,23 @@ from turnout.plugins.kv_backends.paged.device.kernels import ragged_attention as
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(2, 2, 64), (4, 2, 96), (7, 1, 64), (8, 1, 96)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim"),
+    [
+        (2, 2, 64),
+        pytest.param(4, 2, 96, marks=pytest.mark.slow),
+        (7, 1, 64),
+        pytest.param(8, 1, 96, marks=pytest.mark.slow),
+    ],
+)
 def test_decoding(heads: int, kv_heads: int, dim: int, device: torch.device) -> None:
     Case(heads, kv_heads, dim, 16, DECODING).check(device)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (4, 2), (7, 1), (8, 1)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads"),
+    [(4, 2), (7, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 2), (8, 1)))],
+)
 def test_a_ragged_batch(heads: int, kv_heads: int, device: torch.device) -> None:
     Case(heads, kv_heads, 64, 16, MIXED).check(device)
 
@@ -29,7 +40,9 @@ def test_head_dimensions(dim: int, device: torch.device) -> None:
     Case(2, 1, dim, 16, [(20, 1), (9, 30), (0, 5)]).check(device)
 
 
-@pytest.mark.parametrize("block_size", [1, 8, 24, 32])
+@pytest.mark.parametrize(
+    "block_size", [1, 24, *(pytest.param(each, marks=pytest.mark.slow) for each in (8, 32))]
+)
 def test_block_sizes(block_size: int, device: torch.device) -> None:
     Case(4, 2, 64, block_size, [(20, 1), (64, 1), (9, 40), (31, 1)]).check(device)
 

@@ -78,7 +78,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def test_nothing_is_lost_or_changed(scene: Scene) -> None:
-    asyncio.run(chaos(scene, 8, FEW, random.Random(3), fuzzers=0))
+    asyncio.run(chaos(scene, 4, FEW, random.Random(3), fuzzers=0))
 
 
 @pytest.mark.slow

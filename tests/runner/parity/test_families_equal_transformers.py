@@ -8,8 +8,8 @@ import pytest
 from family_checkpoints import FAMILIES, write_checkpoint
 from served import Checkpoint, build, decided, serve
 
-SLOW = ("gpt-oss",)
-"""Much of it is tested of the same family's weights in MXFP4."""
+SLOW = ("gpt-oss", "qwen3-biased", "mistral", "ministral", "gemma2", "deepseek-v2", "granite")
+"""Of each, another stands for much: its own weights in MXFP4, or a family that builds on the same layers."""
 PARAMS = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in FAMILIES]
 
 

@@ -24,7 +24,11 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=MODELS)
+SLOW = ("qwen2-gqa1-yarn", "qwen2-gqa2-linear", "llama-gqa7", "llama-gqa1-biased")
+PARAMS = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in MODELS]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A random model, 16 prompts, and what transformers makes of them."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -70,10 +70,10 @@ def test_embeddings_are_cut_and_normalized_as_asked(server: TinyServer) -> None:
 
 
 def test_many_texts_have_the_embeddings_that_each_has_alone(server: TinyServer) -> None:
-    texts = [f"number {number} " * (number % 40 + 1) for number in range(300)]
+    texts = [f"number {number} " * (number % 40 + 1) for number in range(64)]
     found = vectors(server, input=texts)
-    assert len(found) == 300
-    for number in (0, 39, 150, 299):
+    assert len(found) == 64
+    for number in (0, 39, 63):
         assert vectors(server, input=texts[number]) == [found[number]]
     assert server.answer() == server.tokens, "chat goes on as before"
 
