@@ -160,10 +160,12 @@ def test_many_scrapes_ask_the_engine_once(server: RunningServer) -> None:
 def test_a_busy_engine_is_not_waited_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnout.server.metrics.kv_stats.MAX_WAIT_SECONDS", 0.1)
     server = start()
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=1, user="napping")
-        eventually(lambda: server.work() or server.client.streams)
+    assert server.post(COMPLETIONS, prompt="a", max_tokens=1).status_code == 200
+    os.kill(server.client.pid, signal.SIGSTOP)  # as in a step that does not end
+    try:
         metrics = Metrics(server)
+    finally:
+        os.kill(server.client.pid, signal.SIGCONT)
     assert "turnout:kv_cache_held_tokens" not in metrics.names
     assert "turnout:num_requests_running" in metrics.names
 
