@@ -33,6 +33,7 @@ def loaded_by(code: str) -> set[str]:
         "from turnout.cli.main import cli; cli.main(['plugins', '--json'], standalone_mode=False)",
         "from turnout.cli.main import cli; cli.main(['bench', 'serve', '--help'], standalone_mode=False)",
         "from turnout.cli.main import cli; cli.main(['bench', 'latency', '--help'], standalone_mode=False)",
+        "import turnout.plugins.logits_processors.structured.compile_process",
     ],
 )
 def test_nothing_heavy_is_imported(code: str) -> None:

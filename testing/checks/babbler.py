@@ -14,7 +14,8 @@ from llguidance import LLMatcher, LLTokenizer, grammar_from
 
 from turnout.core.types.structured_outputs import FreeText
 from turnout.models.hub.resolve import resolve_model
-from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks, special
+from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks
+from turnout.plugins.logits_processors.structured.masks.token_bytes import special
 from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 from turnout.text.tokenizer import load_tokenizer, tokenizer_json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from llguidance import LLTokenizer
 
-from turnout.plugins.logits_processors.structured.masks.free_text import TokenBytes, special
+from turnout.plugins.logits_processors.structured.masks.token_bytes import TokenBytes, special
 from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 
 __all__ = ["SLICES", "Vocabulary"]

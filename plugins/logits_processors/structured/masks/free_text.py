@@ -18,12 +18,10 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.structured_outputs import FreeText, Pieces
+from turnout.plugins.logits_processors.structured.masks.token_bytes import TokenBytes, special
 from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 
-__all__ = ["FreeState", "FreeTextMasks", "KeptMask", "TokenBytes"]
-
-TokenBytes = Callable[[int], bytes]
-"""The bytes of a token; those of special ones are no text, see `special`."""
+__all__ = ["FreeState", "FreeTextMasks", "KeptMask"]
 
 WHITE_SPACE = b" \t\r\n"
 MOST_SPACE = 4
@@ -88,11 +86,6 @@ class _Region(NamedTuple):
     close: tuple[bytes, ...]
     special: bool
     """A special token begins it."""
-
-
-def special(token: int) -> bytes:
-    """What stands for a special token: no text has this byte."""
-    return b"\xff%d;" % token
 
 
 class FreeTextMasks:
