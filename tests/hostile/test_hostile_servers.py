@@ -117,7 +117,13 @@ def assert_ended(done: Result, server: HostileServer) -> None:
     assert server.sent < ENDLESS / 2
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if number % 3 else [])
+        for number, name in enumerate(SERVERS)
+    ],
+)
 def test_bench_ends_with_a_message(name: str) -> None:
     with running(SERVERS[name]) as server:
         workload = ["--workload", "poisson:rate=100,requests=2,prompt=4,output=4", "--model", "m"]

@@ -103,6 +103,7 @@ def test_a_schema_that_is_no_json_is_refused_beside_tools_too(tiny: TinyServer, 
     assert response.json()["error"]["param"] == "guided_json"
 
 
+@pytest.mark.slow
 def test_many_requests_of_thousands_of_prompts_share_the_engine(tiny: TinyServer) -> None:
     """Seventeen of them took all places: others got 503, and the server's process a gigabyte of tasks."""
     before = tiny.memory()

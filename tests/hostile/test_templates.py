@@ -44,7 +44,13 @@ def processes() -> TemplateProcesses:
     return TemplateProcesses()
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("long", "loops that write") else [])
+        for name in BOMBS
+    ],
+)
 def test_a_template_bomb_is_refused_and_the_next_conversation_is_rendered(
     processes: TemplateProcesses, name: str
 ) -> None:

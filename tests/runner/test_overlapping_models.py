@@ -18,7 +18,7 @@ from turnout.runner.assembly import build_engine
 from turnout.runner.execution.step_inputs import look_up
 
 
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize(
     "options",
     [

@@ -22,6 +22,9 @@ pytestmark = pytest.mark.filterwarnings(OVERFLOWS)
 TINY = 80 * 2 * 2 * 2 * 16 * 4
 """Bytes of a pool of 80 positions."""
 
+SLOW = ("sampled", "cut", "choices")
+"""Kinds of sampling params of which others run the same code on the device."""
+
 
 @pytest.mark.parametrize("name", ["auto", "cuda", "cuda:0"])
 def test_a_gpu_is_known_by_its_number(name: str, card: Tensors) -> None:
@@ -43,12 +46,15 @@ def test_a_gpu_that_is_not_there_is_refused(card: Tensors) -> None:
     "options",
     [
         {},
-        {"kv_memory": None},
-        {"kv": "contiguous"},
+        pytest.param({"kv_memory": None}, marks=pytest.mark.slow),
+        pytest.param({"kv": "contiguous"}, marks=pytest.mark.slow),
         {"kv": "paged:attention=torch,dtype=int8", "enforce_eager": True},
         {"max_num_batched_tokens": 7, "block_size": 4},
         {"kv_memory": TINY, "block_size": 4, "preemption": "swap", "swap_memory": "1MiB"},
-        {"kv_memory": TINY, "block_size": 4, "preemption": "auto", "swap_memory": "1MiB"},
+        pytest.param(
+            {"kv_memory": TINY, "block_size": 4, "preemption": "auto", "swap_memory": "1MiB"},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["paged", "sized by memory", "contiguous", "eager int8 KV", "chunked", "swapped", "auto"],
 )
@@ -78,7 +84,7 @@ def test_a_device_has_the_next_step_while_the_host_waits_for_the_last(
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "cut" else []) for name in PARAMS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in PARAMS]
 )
 def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tensors) -> None:
     chosen = {name: PARAMS[name]}

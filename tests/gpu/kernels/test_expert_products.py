@@ -58,10 +58,10 @@ def experts_of(
     [
         ("floats", True, torch.float32),
         ("floats", False, torch.bfloat16),
-        ("int8", True, torch.bfloat16),
-        ("both", False, torch.bfloat16),
+        pytest.param("int8", True, torch.bfloat16, marks=pytest.mark.slow),
+        pytest.param("both", False, torch.bfloat16, marks=pytest.mark.slow),
         ("int4", True, torch.float32),
-        ("fp8", False, torch.float32),
+        pytest.param("fp8", False, torch.float32, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -44,7 +44,7 @@ def both(work: list[Job], **options: Any) -> None:
         pytest.param({}, id="room for all"),
         pytest.param({"pool": 1040, "max_num_seqs": 8}, id="slots short", marks=pytest.mark.slow),
         pytest.param({"pool": 1040}, id="memory short"),
-        pytest.param({"pool": 1040, "kv": "contiguous"}, id="contiguous"),
+        pytest.param({"pool": 1040, "kv": "contiguous"}, id="contiguous", marks=pytest.mark.slow),
         pytest.param(
             {"pool": 1040, "kv": "paged:prefix_caching=false"}, id="no prefixes", marks=pytest.mark.slow
         ),
@@ -55,7 +55,7 @@ def test_records_are_the_same(scheduler: str, options: dict[str, Any]) -> None:
     both(sharing(40, 60.0), scheduler=scheduler, **options)
 
 
-@pytest.mark.parametrize("scheduler", ["fcfs", "lpm"])
+@pytest.mark.parametrize("scheduler", [pytest.param("fcfs", marks=pytest.mark.slow), "lpm"])
 def test_records_are_the_same_where_every_token_ends_a_block(scheduler: str) -> None:
     """One policy that never looks at memory, and the one that does: the others see nothing of blocks."""
     both(sharing(40, 60.0), scheduler=scheduler, pool=1040, block_size=1)

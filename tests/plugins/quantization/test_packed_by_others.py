@@ -63,6 +63,7 @@ def test_codes_zero_points_and_scales_are_those_that_were_packed(
     assert torch.equal(grid.index[in_place], torch.arange(INPUTS, dtype=torch.int32) // GROUP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_packages_still_pack_like_that(
     name: str, golden: dict[str, Tensor], packed_now: dict[str, Tensor]

@@ -48,7 +48,7 @@ def ask(server: RunningServer, prompt: str = "ab", **body: object) -> httpx.Resp
         pytest.param("dies", marks=pytest.mark.slow),
         "is killed",
         pytest.param("finds no room", marks=pytest.mark.slow),
-        "has no descriptor",
+        pytest.param("has no descriptor", marks=pytest.mark.slow),
     ],
 )
 def test_an_engine_that_dies_while_it_loads_is_replaced_too(start: Start, starts: Path, how: str) -> None:
