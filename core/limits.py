@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "BACKGROUND",
+    "BACKGROUND_TOKENS",
     "BAD_WORDS",
     "BAD_WORDS_TEXT",
     "BATCHES",
@@ -415,6 +416,13 @@ BACKGROUND = Limit(
     unit="responses",
     what="responses in the background that have not ended",
     answer="503 with `Retry-After`",
+)
+BACKGROUND_TOKENS = Limit(
+    most=1024,
+    unit="tokens",
+    what="tokens that a response in the background is expected to have, if `max_output_tokens` says no less: "
+    "prompts and answers of those that an engine has at once take seven eighths of its KV memory",
+    answer="served; the others wait, and other requests come between",
 )
 EVENTS_KEPT = Limit(
     most=32 * 2**20,

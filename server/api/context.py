@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -14,6 +15,7 @@ from starlette.requests import Request
 
 from turnout.config import ServerConfig
 from turnout.server.api.background.background import Background, end_unfinished
+from turnout.server.api.background.room import Room, Size
 from turnout.server.api.text_pool import TextPool
 from turnout.server.fleet.arm_header import mark_arm
 from turnout.server.fleet.arms import Arms, ServedArm
@@ -99,6 +101,11 @@ class Context:
         return {arm.name: Portions(arm.client, partial(_places, arm)) for arm in self.arms.all}
 
     @cached_property
+    def rooms(self) -> Mapping[str, Room]:
+        """What responses in the background have of the engines, by arm."""
+        return {arm.name: Room(arm.client, partial(_room, arm)) for arm in self.arms.all}
+
+    @cached_property
     def key_metrics(self) -> KeyMetrics:
         return KeyMetrics(self.keys)
 
@@ -137,6 +144,14 @@ def _places(arm: ServedArm) -> int:
     """Choices of requests with many prompts that an arm's engines have at once; others find room beside."""
     most = arm.config.max_num_seqs
     return (most - most // 8) * len(arm.client.replicas)
+
+
+def _room(arm: ServedArm) -> Size:
+    """What responses in the background have of an arm's engines at once; others find room beside."""
+    stats, ready = arm.client.stats, arm.client.ready
+    known = None if stats is None else stats.kv_capacity or math.inf
+    tokens = ready.max_model_len if known is None else known
+    return Size(_places(arm), tokens - tokens / 8)
 
 
 def context_of(request: Request) -> Context:

@@ -28,6 +28,8 @@ from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Generation", "ScoredPrompt"]
 
+Submit = Callable[[RequestSpec], AsyncGenerator[Delta, None]]
+"""As `EngineClient.submit`."""
 CHOICE = 16
 """Tokens whose rendering takes as long as that of what else is told of a choice."""
 STEP = 2**16
@@ -75,7 +77,7 @@ class Generation:
     """When the first token of any choice came, on the metrics' clock."""
     hold: Callable[[int], None] = _unbounded
     """Told now and then how many bytes the answer takes by now; may raise Overloaded."""
-    _submit: Callable[[RequestSpec], AsyncGenerator[Delta, None]] = field(init=False)
+    _submit: Submit = field(init=False)
     _began: float = field(init=False)
     """When it came, on the metrics' clock."""
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
@@ -96,6 +98,10 @@ class Generation:
         self._stops = StopStrings(self.requests[0].params.stop)
         self._submit = self.client.submit
         self._began = self.metrics.clock()
+
+    def submit_by(self, submit: Submit) -> None:
+        """Have another way lead to the engine, for a generation of one prompt that has not begun."""
+        self._submit = submit
 
     def deltas(self) -> AsyncGenerator[TextDelta, None]:
         """What a client may see, as it comes. Raises what `EngineClient.submit` raises."""

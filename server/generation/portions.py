@@ -15,7 +15,7 @@ from turnout.core.errors import Overloaded
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 
-__all__ = ["Portion", "Portions"]
+__all__ = ["Portion", "Portions", "waited"]
 
 RETRY_SECONDS = 0.05
 
@@ -75,9 +75,9 @@ class Portion:
     async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         """As `EngineClient.submit`. What was begun is not refused for how many others wait."""
         while True:
-            waited = _waited(request, monotonic() - self._arrival)
+            late = waited(request, monotonic() - self._arrival)
             try:
-                async with aclosing(self._portions.client.submit(waited)) as deltas:
+                async with aclosing(self._portions.client.submit(late)) as deltas:
                     async for delta in deltas:
                         self._begun = True
                         yield delta
@@ -88,7 +88,7 @@ class Portion:
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def _waited(request: RequestSpec, seconds: float) -> RequestSpec:
+def waited(request: RequestSpec, seconds: float) -> RequestSpec:
     """The request after it waited here: it arrives later, and its deadlines stay where they were."""
     if request.deadline is None and request.ttft_deadline is None:
         return request

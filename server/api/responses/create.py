@@ -56,6 +56,7 @@ async def responses(request: Request) -> Response:
             id, context.model_name, int(time.time()), echoed, keeper=keeper, store=stored
         )
         if asked.background:
+            generation.submit_by(context.rooms[arm.name].submit)
             begun = await _begun(request, asked, arm, generation, renderer)
             log = context.background.logs.find(id)
             return JsonResponse(begun) if log is None else EventStream(log.read(0), held_memory(request))
