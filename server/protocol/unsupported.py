@@ -10,7 +10,7 @@ from typing import Any
 
 from turnout.core.errors import RequestError
 
-__all__ = ["HARMLESS", "refuse_unsupported"]
+__all__ = ["HARMLESS", "OF_POOLING", "refuse_unsupported"]
 
 OPENAI: dict[str, tuple[Any, ...]] = {
     "audio": (),
@@ -91,12 +91,25 @@ OTHER_ENDPOINT: dict[str, tuple[Any, ...]] = {
 
 HARMLESS = {**OPENAI, **VLLM, **SGLANG, **LLAMA_CPP, **OTHER_ENDPOINT}
 """For each unsupported parameter, the values that ask for nothing and so are accepted; None always is."""
+OF_POOLING: dict[str, tuple[Any, ...]] = {
+    "embedding_type": ("float",),
+    "embedding_types": (["float"],),
+    "late_chunking": (False,),
+    "max_chunks_per_doc": (),
+    "mm_processor_kwargs": ({},),
+    "rank_fields": (["text"],),
+    "truncate": (False,),
+}
+"""Of requests that generate nothing: Cohere's, Jina's, vLLM's and text-embeddings-inference's."""
 SWITCHES = {"tools": "tool_choice", "functions": "function_call"}
 """Parameters that ask for nothing while another parameter is "none"."""
 HINTS = {
     "ebnf": "structured_outputs",
+    "embedding_type": "encoding_format",
+    "embedding_types": "encoding_format",
     "grammar": "structured_outputs",
     "json_schema": "response_format",
+    "max_chunks_per_doc": "max_tokens_per_doc",
     "max_completion_tokens": "max_tokens",
     "n_predict": "max_tokens",
     "n_probs": "logprobs",
@@ -106,14 +119,15 @@ HINTS = {
     "repeat_penalty": "repetition_penalty",
     "return_tokens": "return_token_ids",
     "top_logprobs": "logprobs",
+    "truncate": "truncate_prompt_tokens",
 }
 """The parameter of this API that does what another server's does."""
 
 
-def refuse_unsupported(fields: Mapping[str, Any]) -> None:
-    """Raise RequestError that names the first unsupported parameter."""
+def refuse_unsupported(fields: Mapping[str, Any], harmless: Mapping[str, tuple[Any, ...]] = HARMLESS) -> None:
+    """Raise RequestError that names the first unsupported parameter, of those in `harmless`."""
     for name, value in fields.items():
-        if name not in HARMLESS or value is None or value in HARMLESS[name]:
+        if name not in harmless or value is None or value in harmless[name]:
             continue
         if fields.get(SWITCHES.get(name, "")) != "none":
             hint = f"; this server has {HINTS[name]}" if name in HINTS else ""

@@ -37,14 +37,22 @@ def text_tokens(
 
 
 def pair_tokens(
-    tokenizer: Tokenizer, first: str, second: str, *, limit: int, keep: int | None = None
+    tokenizer: Tokenizer,
+    first: str,
+    second: str,
+    *,
+    limit: int,
+    keep: int | None = None,
+    most_of_second: int | None = None,
 ) -> TextTokens:
     """Returns the tokens of two texts that are read together. Arguments and errors as of `text_tokens`.
 
-    The longer one is cut first, then both.
+    most_of_second: tokens to which the second text is cut beforehand. Then the longer one is cut first, then
+    both.
     """
     before, between, after, typed = _layout(tokenizer).two
     one, other = (_ids(tokenizer, text, limit if keep is None else None) for text in (first, second))
+    other = other[:most_of_second]
     special = len(before) + len(between) + len(after)
     if keep is None:
         _check(len(one) + len(other) + special, limit, "pair")

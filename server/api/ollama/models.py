@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,8 @@ OLLAMA_VERSION = "0.12.11"
 NEVER = "2318-01-01T00:00:00Z"
 """When the model is unloaded."""
 UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
+TASK = re.compile(r"(Model|For[A-Z][A-Za-z]*)$")
+"""What an architecture's name ends with."""
 
 
 @operation()
@@ -113,8 +116,8 @@ def _details(arm: ServedArm) -> dict[str, Any]:
 
 
 def _family(arm: ServedArm) -> str:
-    """Such as ``qwen2``, of ``Qwen2ForCausalLM``."""
-    return arm.client.ready.facts.architecture.removesuffix("ForCausalLM").lower()
+    """Such as ``qwen2``, of ``Qwen2ForCausalLM``, and ``bert``, of ``BertModel``."""
+    return TASK.sub("", arm.client.ready.facts.architecture).lower()
 
 
 def _model_info(context: Context, arm: ServedArm) -> dict[str, Any]:
@@ -130,12 +133,15 @@ def _model_info(context: Context, arm: ServedArm) -> dict[str, Any]:
 
 def _capabilities(arm: ServedArm) -> list[str]:
     """What clients may ask for. Any model with a chat template can call tools."""
-    chats = arm.tokenizer.has_chat_template
+    pooling = arm.client.ready.pooling
+    generates = pooling is None or not pooling.encoder
+    chats = generates and arm.tokenizer.has_chat_template
     found = {
-        "completion": True,
+        "completion": generates,
         "tools": chats,
-        "insert": fill_in_of(arm.tokenizer) is not None,
+        "insert": generates and fill_in_of(arm.tokenizer) is not None,
         "thinking": chats and arm.format.reasons,
+        "embedding": pooling is not None and (pooling.encoder or pooling.embedder),
     }
     return [name for name, holds in found.items() if holds]
 

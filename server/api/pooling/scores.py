@@ -30,6 +30,9 @@ from turnout.server.protocol.pooling.requests import ClassifyRequest, RerankRequ
 
 __all__ = ["classify", "rerank", "score"]
 
+COHERES_LENGTH = 4096
+"""Tokens of each document that Cohere keeps where a request does not say how many."""
+
 
 @operation(body=ScoreRequest, answer=ScoreList, generates=True)
 async def score(request: Request) -> Response:
@@ -54,11 +57,13 @@ async def rerank(request: Request) -> Response:
     body = await read_body(request, RerankRequest, limit=context.config.max_body_size)
     context = context.of(body.model)
     id, texts = Asked.new_id("rerank"), body.texts
-    shown = request.url.path != "/v2/rerank" if body.return_documents is None else body.return_documents
+    of_cohere = request.url.path == "/v2/rerank"
+    shown = not of_cohere if body.return_documents is None else body.return_documents
+    most = COHERES_LENGTH if of_cohere and body.max_tokens_per_doc is None else body.max_tokens_per_doc
     with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
         pairs = [(body.query, text) for text in texts]
-        scored = await _scored(asked, pairs, "documents", body.max_tokens_per_doc)
+        scored = await _scored(asked, pairs, "documents", most)
         best = sorted(enumerate(scored.values), key=lambda each: -each[1])[: body.top_n]
         results = [
             Ranked(at, value, RankedDocument(texts[at])) if shown else Ranked(at, value) for at, value in best
@@ -103,7 +108,10 @@ class _Scored(NamedTuple):
 async def _scored(
     asked: Asked, pairs: Sequence[tuple[str, str]], field: str, most: int | None = None
 ) -> _Scored:
-    """Returns the score of each pair, by the model's head, or else by the similarity of embeddings."""
+    """Returns the score of each pair, by the model's head, or else by the similarity of embeddings.
+
+    most: tokens that are kept of each second text.
+    """
     if any(not text for pair in pairs for text in pair):
         raise RequestError("a text is empty; each is expected to have a character", field)
     facts = facts_of(asked.arm)
@@ -127,8 +135,8 @@ async def _by_head(
             "/classify shows all",
             "model",
         )
-    texts = Texts([Pair(*pair) for pair in pairs], asked.body.pooling_params())
-    pooled = await asked.pooled(texts, field, most)
+    texts = Texts([Pair(*pair) for pair in pairs], asked.body.pooling_params(), most_of_second=most)
+    pooled = await asked.pooled(texts, field)
     return _Scored([numbers(each)[0] for each in pooled.found], pooled.usage)
 
 

@@ -56,6 +56,8 @@ class Texts(NamedTuple):
     """What is put in front of each."""
     special: bool = True
     """The tokenizer adds its own tokens."""
+    most_of_second: int | None = None
+    """Tokens that are kept of a pair's second text; the pair is then cut to what the model takes."""
 
 
 def facts_of(arm: ServedArm) -> PoolingFacts:
@@ -132,8 +134,8 @@ class _Tokens(list[int]):
 def _read(arm: ServedArm, of: Texts, limit: int, keep: int | None, text: Text) -> list[int]:
     if isinstance(text, list):
         return text if keep is None else text[:keep]
-    read = _read_pair if isinstance(text, Pair) else partial(_read_text, of)
-    tokens = read(arm, text, limit, keep)  # type: ignore[arg-type]  # mypy joins the two functions
+    read = _read_pair if isinstance(text, Pair) else _read_text
+    tokens = read(of, arm, text, limit, keep)  # type: ignore[arg-type]  # mypy joins the two functions
     if not tokens.ids:
         raise RequestError("a text has no tokens; at least one is needed", "input")
     found = _Tokens(tokens.ids)
@@ -146,9 +148,12 @@ def _read_text(of: Texts, arm: ServedArm, text: str, limit: int, keep: int | Non
     return text_tokens(arm.tokenizer, told, special=of.special, limit=limit, keep=keep)
 
 
-def _read_pair(arm: ServedArm, pair: Pair, limit: int, keep: int | None) -> TextTokens:
+def _read_pair(of: Texts, arm: ServedArm, pair: Pair, limit: int, keep: int | None) -> TextTokens:
     first, second = (_told(arm, text) for text in pair)
-    return pair_tokens(arm.tokenizer, first, second, limit=limit, keep=keep)
+    if keep is None and of.most_of_second is not None:
+        keep = limit
+    most = of.most_of_second
+    return pair_tokens(arm.tokenizer, first, second, limit=limit, keep=keep, most_of_second=most)
 
 
 def _told(arm: ServedArm, text: str) -> str:

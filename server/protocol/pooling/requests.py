@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validator, model_validator
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
@@ -12,6 +12,7 @@ from turnout.core.types.pooling import PoolingParams, Task
 from turnout.server.protocol.base import FailFastList
 from turnout.server.protocol.chat import Messages
 from turnout.server.protocol.token_ids import Truncation, are_token_ids
+from turnout.server.protocol.unsupported import OF_POOLING, refuse_unsupported
 
 __all__ = [
     "ClassifyRequest",
@@ -44,6 +45,11 @@ class PooledRequest(BaseModel):
     a longer text is refused."""
     cache_salt: Annotated[str, Field(min_length=1)] | None = None
     """vLLM's. Share computed prefixes [only with requests of the same salt](../explanation/kv.md#salts)."""
+
+    @model_validator(mode="after")
+    def _supported(self) -> Self:
+        refuse_unsupported(self.model_extra or {}, OF_POOLING)
+        return self
 
     def pooling_params(self) -> PoolingParams:
         """Raises RequestError for what is out of its range."""
@@ -170,7 +176,8 @@ class RerankRequest(PooledRequest):
     return_documents: bool | None = None
     """Whether results hold their documents. Default: of `/v2/rerank` no, else yes."""
     max_tokens_per_doc: Annotated[int, Field(ge=1)] | None = None
-    """Cohere's. Keep only so many tokens of each document beside its query."""
+    """Cohere's. Keep only so many tokens of each document, and with its query as many as the model takes.
+    Default: of `/v2/rerank` 4096, else longer documents are refused."""
 
     @field_validator("documents", mode="after")
     @classmethod

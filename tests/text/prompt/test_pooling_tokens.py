@@ -50,6 +50,13 @@ def test_pairs_are_cut_as_transformers_cuts_them(tmp_path: Path, processor: obje
         assert (found.ids, types) == (expected["input_ids"], expected["token_type_ids"])
 
 
+def test_a_second_text_is_cut_before_the_pair_is(tmp_path: Path) -> None:
+    ours, _ = both(tmp_path, BERT)
+    for keep, shorter in ((100, "a b c"), (6, "a b")):
+        found = pair_tokens(ours, "j", "a b c d e f g h i", limit=512, keep=keep, most_of_second=3)
+        assert found == pair_tokens(ours, "j", shorter, limit=512)
+
+
 def test_a_text_too_long_is_refused_with_both_numbers(tmp_path: Path) -> None:
     ours, _ = both(tmp_path, BERT)
     assert len(text_tokens(ours, "a b c", limit=5).ids) == 5
