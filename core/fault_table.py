@@ -57,6 +57,7 @@ FAULTS = (
     Fault("scheduler", ("victim",), Ends.NOTHING, "the newest admission gives way"),
     Fault("scheduler", ("check",), Ends.NOTHING, "the request is served"),
     Fault("scheduler", ("observe",), Ends.NOTHING, "requests go on all the same"),
+    Fault("scheduler", ("why",), Ends.NOTHING, "those who watch see nothing of what it has to say"),
     Fault("scheduler", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("length_predictor", ("predict",), Ends.NOTHING, "the client's own max_tokens is predicted"),
     Fault("length_predictor", ("observe",), Ends.NOTHING, "requests go on all the same"),

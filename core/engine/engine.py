@@ -22,6 +22,7 @@ from turnout.core.engine.logits_processing import LogitsProcessors, PreparationW
 from turnout.core.engine.observers import Observers
 from turnout.core.engine.pooling.dispatch import PoolingDispatch
 from turnout.core.engine.pooling.steps import PoolingSteps
+from turnout.core.engine.recording.recorder import Recorder
 from turnout.core.engine.request_table import RequestTable
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces.admission import AdmissionPolicy
@@ -132,6 +133,16 @@ class Engine:
         """The ids of those that were told of and have not ended."""
         return [request.id for request in (*self._queues.held, *self._queues.waiting) if request.begun]
 
+    def watch(self, epoch: float | None) -> Recorder | None:
+        """Begins a new record of steps and requests, and returns it; None: records no longer.
+
+        epoch: what to add to the engine's clock for seconds since the epoch.
+        """
+        recorder = None if epoch is None else Recorder(self.scheduler, self.clock, epoch)
+        self._observers.recorder = recorder
+        self.scheduler.watch_orders(None if recorder is None else recorder.hear_order)
+        return recorder
+
     def close(self) -> None:
         """Tells observers that the engine ends."""
         self._observers.engine_closed(self._steps, self._requests.output_tokens)
@@ -189,6 +200,9 @@ class Engine:
         self._dispatch.draft(r for r in self._queues.running if r.decode_ready and r.live[0].tokens[-1] >= 0)
         started = self.clock()
         plan, dropped = self.scheduler.plan(started)
+        recorder = self._observers.recorder
+        if recorder is not None:
+            recorder.planned(plan, self._steps + 1, started)
         if self.shedding.watches:
             self.shedding.note_step(started)
         if self._observers.of_preemptions:
@@ -205,6 +219,8 @@ class Engine:
         deltas += self._decide(logits)
         if self._observers.of_steps:
             self._observers.step_finished(self._step_record(plan, started))
+        if recorder is not None:
+            recorder.stepped(plan.tokens)
         return deltas
 
     def _with_in_flight(self, plan: Plan) -> Plan:

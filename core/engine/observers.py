@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from turnout.core.engine.recording.recorder import Recorder
 from turnout.core.fault_table import fault_of
 from turnout.core.interfaces.observers import (
     ArrivalRecord,
@@ -39,6 +40,8 @@ class Observers:
     ) -> None:
         self.arm = self.replica = ""
         """Which engine it is, where there are several."""
+        self.recorder: Recorder | None = None
+        """Who records for those that watch; None: nobody watches."""
         self._step_finished = list(step_finished)
         self._request_arrived = list(request_arrived)
         self._request_preempted = list(request_preempted)
@@ -86,6 +89,8 @@ class Observers:
         _tell(self._step_finished, "step_finished", step=record)
 
     def request_arrived(self, request: Request, waiting: int) -> None:
+        if self.recorder is not None:
+            self.recorder.arrived(request)
         if self._request_arrived:
             record = ArrivalRecord(
                 id=request.id,
@@ -113,6 +118,8 @@ class Observers:
         _tell(self._request_preempted, "request_preempted", request=record)
 
     def request_finished(self, request: Request, reason: str) -> None:
+        if self.recorder is not None:
+            self.recorder.ended(request, reason)
         if self._request_finished:
             record = RequestRecord(
                 id=request.id,

@@ -98,6 +98,15 @@ class SchedulingPolicy(ABC):
         notes of requests that are in no view any more.
         """
 
+    def why(self, request: RequestView) -> str:
+        """Says in a few words why a request is where it is, such as ``level 2 of 6``; empty: nothing to say.
+
+        Called only while somebody watches the engine (`GET /admin/live`), a few times a second for each of
+        the first requests in the order, right after `order`. At most 200 characters are shown. By default it
+        says nothing.
+        """
+        return ""
+
     def figures(self) -> Figures:
         """Returns counters and gauges for `GET /metrics`, asked for a few times a second. None by default."""
         return Figures()

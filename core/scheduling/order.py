@@ -32,6 +32,14 @@ class Order(Iterable[Entry]):
     def __iter__(self) -> Iterator[Entry]:
         return self.up_to(lambda: False)
 
+    def keep(self) -> None:
+        """Has stretches that could be read only once keep what is read of them."""
+        for place, part in enumerate(self.parts):
+            if isinstance(part, Order):
+                part.keep()
+            elif isinstance(part, Stretch) and isinstance(part.requests, Iterator):
+                self.parts[place] = Stretch(_Kept(part.requests))
+
     def up_to(self, closed: Callable[[], bool]) -> Iterator[Entry]:
         """Yields the entries, without those of stretches that come once `closed()` is true."""
         for part in self.parts:
@@ -46,3 +54,21 @@ class Order(Iterable[Entry]):
                 yield from part.up_to(closed)
             else:
                 yield part
+
+
+class _Kept:
+    """What an iterator yields, to be read again and again, and no further than is asked."""
+
+    def __init__(self, source: Iterator[RequestView]) -> None:
+        self._source, self._read = source, list[RequestView]()
+
+    def __iter__(self) -> Iterator[RequestView]:
+        place = 0
+        while True:
+            if place == len(self._read):
+                following = next(self._source, None)
+                if following is None:
+                    return
+                self._read.append(following)
+            yield self._read[place]
+            place += 1

@@ -15,16 +15,20 @@ from turnout.core.scheduling.queues import Queues
 from turnout.core.types.request import Request, RequestView, request_of
 from turnout.core.types.views import View
 
-__all__ = ["MAX_ORDER_SECONDS", "PolicyGuard", "Turn", "arrival_order"]
+__all__ = ["MAX_ORDER_SECONDS", "Answer", "PolicyGuard", "Turn", "arrival_order"]
 
 logger = logging.getLogger(__name__)
 
 Turn = tuple[Request, int]
 """A request, and how many tokens it may compute in this step."""
+Answer = list[Entry] | Order
+"""What a policy gave as its order."""
 NO_LIMIT = 2**62
 """The limit of a request that the policy did not cap."""
 MAX_ORDER_SECONDS = 0.005
 """Seconds that a policy's `order` may take."""
+MAX_WHY = 200
+"""Characters that a policy may say about a request; the rest is cut."""
 MAX_SLOW_ORDERS = 3
 """Slow orders in a row until the policy is named in the log."""
 
@@ -39,6 +43,8 @@ class PolicyGuard:
         self.faults = 0
         self.slow_orders = 0
         """Orders that took longer than `MAX_ORDER_SECONDS`."""
+        self.hear_order: Callable[[Answer, float], None] | None = None
+        """Called with each order and the seconds that it took, while somebody watches."""
         self._slow_in_a_row = 0
         self._slowness_logged = False
         self._stopwatch = stopwatch  # for the log alone: plans do not depend on it
@@ -47,6 +53,7 @@ class PolicyGuard:
         # Saves calls: by default no request is preempted for one that waits, and `observe` does nothing.
         self._default_victim = type(policy).victim is SchedulingPolicy.victim
         self._observes = type(policy).observe is not SchedulingPolicy.observe
+        self._explains = type(policy).why is not SchedulingPolicy.why
 
     def order(self, view: View, closed: Callable[[], bool] = lambda: False) -> Iterator[Turn | Drop]:
         """Yields the policy's order, checked entry by entry; from the first wrong entry on, arrival order.
@@ -73,7 +80,7 @@ class PolicyGuard:
             self.fault("order", error)
             yield from arrival_order(view, served)
 
-    def _timed_order(self, view: View) -> list[Entry] | Order:
+    def _timed_order(self, view: View) -> Answer:
         """Asks the policy for its order, and takes the time: all requests wait for the answer."""
         started = self._stopwatch()
         entries = self.policy.order(view)
@@ -84,6 +91,8 @@ class PolicyGuard:
             self._slow_in_a_row = 0
         else:
             self._note_slowness(taken, len(view.running) + len(view.waiting))
+        if self.hear_order is not None:
+            self.hear_order(entries, taken)
         return entries
 
     def _note_slowness(self, seconds: float, requests: int) -> None:
@@ -140,6 +149,19 @@ class PolicyGuard:
             self.policy.observe(request.view, tokens, now)
         except plugin_errors() as error:
             self.fault("observe", error)
+
+    def why(self, request: Request) -> str:
+        """What the policy says of a request, on one short line; empty: nothing."""
+        if not self._explains:
+            return ""
+        try:
+            text = self.policy.why(request.view)
+            if not isinstance(text, str):
+                raise PolicyError(f"said {type(text).__name__}, not text, of {request!r}")
+            return " ".join(text[: 2 * MAX_WHY].split())[:MAX_WHY].encode("utf-8", "replace").decode()
+        except plugin_errors() as error:
+            self.fault("why", error)
+            return ""
 
     def fault(self, method: str, error: BaseException) -> None:
         """Counts a fault and logs the first. Raises PolicyError if strict."""

@@ -15,7 +15,7 @@ from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy
 from turnout.core.scheduling.length_prediction import GuardedPredictor
 from turnout.core.scheduling.livelock import MAX_EVICTIONS_PER_REQUEST, LivelockDetector
-from turnout.core.scheduling.policy_guard import PolicyGuard, arrival_order
+from turnout.core.scheduling.policy_guard import Answer, PolicyGuard, arrival_order
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
 from turnout.core.scheduling.step_view import StepView
@@ -78,6 +78,8 @@ class Scheduler:
         """Those that the latest plan preempted, in order."""
         self.caught_up: set[Sequence] = set()
         """Those of the latest plan that compute more than their next token, or got their first memory."""
+        self.swapped: set[Request] = set()
+        """Those of `preempted` that were swapped out."""
         self.swap_outs = 0
         """How many of the preemptions swapped out what was computed."""
         self._preemption = preemption or Recompute()
@@ -99,7 +101,11 @@ class Scheduler:
         """Replaces the policy from the next step on; running and waiting requests stay."""
         self._earlier_faults += self._guard.faults
         self._earlier_slow_orders += self._guard.slow_orders
-        self._guard = PolicyGuard(policy, self.queues, strict=self._strict)
+        hear_order, self._guard = (
+            self._guard.hear_order,
+            PolicyGuard(policy, self.queues, strict=self._strict),
+        )
+        self._guard.hear_order = hear_order
         self._overruled, self._livelock = False, LivelockDetector()
 
     @property
@@ -123,6 +129,14 @@ class Scheduler:
     def observe(self, request: Request, tokens: int, now: float) -> None:
         self._guard.observe(request, tokens, now)
 
+    def watch_orders(self, hear: Callable[[Answer, float], None] | None) -> None:
+        """Has `hear` called with each order of the policy, and the seconds that it took; None: no longer."""
+        self._guard.hear_order = hear
+
+    def why(self, request: Request) -> str:
+        """What the policy says of a request; empty: nothing."""
+        return self._guard.why(request)
+
     def remove(self, request: Request) -> None:
         """Forgets a request that ended, whatever its status, and frees its memory."""
         self._free(request)
@@ -139,6 +153,7 @@ class Scheduler:
         scheduler is strict and the policy is at fault.
         """
         self.preempted.clear()
+        self.swapped.clear()
         self.caught_up.clear()
         if self.queues.only_finishing:
             return Plan([], self.kv.drain()), []
@@ -329,7 +344,9 @@ class Scheduler:
 
     def _swap_out_or_free(self, victim: Request) -> None:
         swap_out = self._preemption.swaps_out(victim.live, self.kv) and self.kv.swappable(victim.live) > 0
-        self.swap_outs += swap_out
+        if swap_out:
+            self.swap_outs += 1
+            self.swapped.add(victim)
         self._free(victim, swap_out=swap_out)
 
     def _free(self, request: Request, *, swap_out: bool = False) -> None:

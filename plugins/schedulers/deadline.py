@@ -82,6 +82,13 @@ class Deadline(SchedulingPolicy):
         if request.output_tokens == tokens:  # its first tokens: another deadline counts from now on
             self._running.pop(request, None)
 
+    def why(self, request: RequestView) -> str:
+        due, _ = self._running.get(request) or _rank(request)
+        if due == inf:
+            return "no deadline: after all that have one"
+        slack = due - self._now
+        return f"due in {slack:.2f} s" if slack >= 0 else f"due {-slack:.2f} s ago"
+
     def _lateness(self, request: RequestView) -> tuple[bool, float, float]:
         due, arrival = self._running.get(request) or self._waiting.ranks[request]
         return due < self._now, due, arrival

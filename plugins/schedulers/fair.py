@@ -98,6 +98,12 @@ class Fair(SchedulingPolicy):
             self._charge_prompt(request)
         self._charge(request, self._output * tokens)
 
+    def why(self, request: RequestView) -> str:
+        service = self._clients.counters[request.client]
+        return (
+            f"client {request.client or 'unnamed'}: service {service:.0f}; the client with the least is next"
+        )
+
     def _charge_prompt(self, request: RequestView) -> None:
         self._paid.add(request)
         self._charge(request, self._input * request.prompt_tokens)

@@ -17,5 +17,14 @@ class Fcfs(SchedulingPolicy):
     head_of_line = True
     runners_first = True
 
+    def __init__(self) -> None:
+        self._waiting: tuple[RequestView, ...] = ()
+
     def order(self, view: View) -> Iterable[RequestView]:
-        return view.running + view.waiting
+        self._waiting = view.waiting
+        return view.running + self._waiting
+
+    def why(self, request: RequestView) -> str:
+        if request not in self._waiting:
+            return "runs until it ends: none is preempted for one that waits"
+        return f"place {self._waiting.index(request) + 1} of {len(self._waiting)}, by arrival"

@@ -62,6 +62,11 @@ class Hrrn(SchedulingPolicy):
         self._jobs.update(view, est)
         return Order([*view.running, Stretch(self._jobs.by_ratio(view.now))])
 
+    def why(self, request: RequestView) -> str:
+        if (ratio := self._jobs.ratio(request)) is None:
+            return "runs: none is preempted for one that waits"
+        return f"response ratio {ratio:.2f}; the highest goes first"
+
 
 class _Jobs:
     """The waiting requests with their arrivals and their est in output tokens, each in a place of its own."""
@@ -73,6 +78,7 @@ class _Jobs:
         self._requests: list[RequestView | None] = []
         """None where a place is free. There, the arrival is infinitely late, and so the ratio least."""
         self._arrivals = self._ests = self._turns = np.zeros(0)
+        self._now = 0.0
         self._first = self._behind = 0
         """Turns, by which ties go, lie between: lower for those that wait before others."""
 
@@ -92,6 +98,7 @@ class _Jobs:
 
     def by_ratio(self, now: float) -> Iterator[RequestView]:
         """Yields the requests by response ratio, the highest first."""
+        self._now = now
         ratios = (now - self._arrivals) / self._ests
         if len(ratios) > 2 * FIRST:  # few are admitted in a step: do not sort all for them
             least = np.partition(ratios, -FIRST)[-FIRST]
@@ -99,6 +106,11 @@ class _Jobs:
             yield from self._sorted(ratios, ratios < least)
         else:
             yield from self._sorted(ratios, np.full(len(ratios), True))
+
+    def ratio(self, request: RequestView) -> float | None:
+        """The response ratio of a request that waits, when they were last ordered."""
+        place = self._places.get(request)
+        return None if place is None else float((self._now - self._arrivals[place]) / self._ests[place])
 
     # -------------------------------------------------------------- details
 

@@ -130,6 +130,13 @@ class Mlfq(SchedulingPolicy):
         if standing.level < self._lowest and standing.used >= self._quanta[standing.level]:
             self._move(request, standing, standing.level + 1)
 
+    def why(self, request: RequestView) -> str:
+        if (standing := self._standings.get(request)) is None:
+            return ""
+        quantum = self._quanta[standing.level] if standing.level < self._lowest else "any"
+        level = f"level {standing.level} of 0 to {self._lowest}"
+        return f"{level}: used {standing.used} of {quantum} tokens; the lowest level goes first"
+
     def _join(self, request: RequestView) -> _Standing:
         prompt = request.prompt_tokens
         level = next((i for i, quantum in enumerate(self._quanta) if quantum >= prompt), self._lowest)

@@ -40,6 +40,9 @@ class Priority(SchedulingPolicy):
         last = self._last_runner.of(running)
         return last if last.priority > request.priority or request in running else None
 
+    def why(self, request: RequestView) -> str:
+        return f"priority {request.priority}; the lowest number goes first"
+
 
 def _urgency(request: RequestView) -> tuple[int, float]:
     return request.priority, request.arrival

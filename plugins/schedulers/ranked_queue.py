@@ -130,6 +130,9 @@ class Merged(Order, Generic[Rank]):
         """The running requests by rank; equals as they were given."""
         return (request for _, request in self._running)
 
+    def keep(self) -> None:
+        """It can be read again as it is."""
+
     def up_to(self, closed: Callable[[], bool]) -> Iterator[Entry]:
         waiting, ranks, (place, end) = self._waiting, self._ranks, self._stretch
         for rank, request in self._running:

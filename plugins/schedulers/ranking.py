@@ -70,6 +70,12 @@ class AgedLength(SchedulingPolicy):
         self._queue.update(view, rank)
         return self._queue.behind(view.running)
 
+    def why(self, request: RequestView) -> str:
+        if (rank := self._queue.ranks.get(request)) is None:
+            return "runs: none is preempted for one that waits"
+        length = self.sign * (rank - self._aging * request.arrival)
+        return f"length {length:.0f}; the {'shortest' if self.sign > 0 else 'longest'} goes first"
+
 
 def _prompt(request: RequestView) -> float:
     return request.prompt_tokens

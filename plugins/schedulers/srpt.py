@@ -78,6 +78,13 @@ class Srpt(SchedulingPolicy):
         last = self._last_by_spared.of(running)
         return last if self._waiting.ranks[request] < self._spared(last) else None
 
+    def why(self, request: RequestView) -> str:
+        known = request in self._running or request in self._waiting.ranks
+        if not known:
+            return "runs: those that run come first"
+        left = self._rank(request) - self._aging * request.arrival
+        return f"{left:.0f} tokens left to compute and produce; the fewest go first"
+
     def _rank(self, request: RequestView) -> float:
         return self._running[request] if request in self._running else self._waiting.ranks[request]
 

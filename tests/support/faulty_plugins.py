@@ -226,6 +226,8 @@ def build(kind: str, method: str, fault: Fault | None) -> Engine:
     for strategy in strategies:
         for part, plugin in strategy.parts:
             engine.show_figures(part, plugin, plugin.figures)
+    if method == "why":
+        engine.watch(0.0)
     return engine
 
 

@@ -1,0 +1,188 @@
+"""What an engine tells of its requests and steps while it is watched, and the events that watchers get.
+
+All times are in seconds since the epoch. Prompts and outputs are never part of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = [
+    "EngineNews",
+    "Grant",
+    "LiveEvent",
+    "LiveKV",
+    "LiveRequest",
+    "LiveStats",
+    "Phase",
+    "Progress",
+    "SpanNews",
+    "StepTrace",
+    "TraceFile",
+]
+
+Phase = Literal["waiting", "prefill", "decode", "preempted", "swapped", "ended"]
+"""What a request is about. ``preempted``: it waits to be computed again; ``swapped``: it waits, and what it
+had computed is in host memory."""
+
+
+class LiveRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A request, as watchers see it."""
+
+    id: str
+    client: str = ""
+    priority: int = 0
+    prompt_tokens: int = 0
+    max_tokens: int = 0
+    """Output tokens of one choice, at most."""
+    n: int = 0
+    """Choices that it wants, where those are more than one."""
+    arrival: float
+    state: Phase
+    computed: int = 0
+    """Tokens whose KV is in memory, over all its sequences."""
+    cached_tokens: int = 0
+    """Prompt tokens that were cached when it was first admitted."""
+    output_tokens: int = 0
+    preemptions: int = 0
+    finish_reason: str = ""
+    """``stop``, ``length``, ``abort``, ``error``, or ``moved``: it goes on in another engine."""
+    resumed: bool = False
+    """It had begun in another engine, or in one that died."""
+    moved_from: str = ""
+    """The name of the engine that served it before."""
+
+
+Progress = tuple[str, Phase, int, int, int]
+"""A request's id, and what changed of it: its state, `computed`, `output_tokens` and `preemptions`."""
+SpanNews = tuple[str, Phase, float, float | None]
+"""A request's id, a phase, when it began, and when it ended; None: it goes on."""
+Grant = tuple[str, int, Literal["prefill", "decode"], int, int]
+"""A request's id, the tokens that it computes in a step and as what, how many are computed after the step,
+and how many there are."""
+
+
+class StepTrace(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A step of an engine: what its policy decided, and what came of it."""
+
+    number: int
+    started: float
+    ended: float = 0.0
+    policy_ms: float = 0.0
+    """Milliseconds that the scheduling policy took for its order."""
+    tokens: int = 0
+    """Tokens run through the model."""
+    rows: int = 0
+    """Rows of logits."""
+    running: int = 0
+    """How many requests run, after the step."""
+    waiting: int = 0
+    kv_free: int = 0
+    order: list[str] | None = None
+    """The first of the requests that wait, as the policy ordered them; None: not recorded."""
+    grants: list[Grant] = []
+    """What requests compute: those that need more than their next token first."""
+    admitted: list[str] = []
+    preempted: list[tuple[str, Literal["swap", "recompute"]]] = []
+    moved: dict[str, int] = {}
+    """Token positions that were copied: ``copy``, ``swap_out`` and ``swap_in``."""
+    thin: bool = False
+    """There were many steps: order, grants and words were not recorded for this one."""
+    why: dict[str, str] = {}
+    """What the policy says of requests."""
+
+
+class LiveStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The numbers of an engine, as in `Stats`."""
+
+    steps: int = 0
+    running: int = 0
+    waiting: int = 0
+    kv_capacity: int = 0
+    kv_free: int = 0
+    preemptions: int = 0
+    swap_outs: int = 0
+    computed_tokens: int = 0
+    output_tokens: int = 0
+    policy_faults: int = 0
+
+
+class LiveKV(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The KV pool, in token positions, as in `KVSnapshot`."""
+
+    unit: int
+    """Positions of a block."""
+    capacity: int
+    free: int
+    held: int
+    shared: int = 0
+    cached: int = 0
+    pinned: int = 0
+    swap: int = 0
+    swapped: int = 0
+    hit_rate: float = 0.0
+    evictions: int = 0
+    cell: int = 1
+    """Blocks that a cell of `runs` stands for."""
+    runs: list[tuple[str, int]] = []
+    """The pool from its start, as runs of cells."""
+    groups: list[Any] = []
+    """As `KVSnapshot.groups`."""
+
+
+class EngineNews(msgspec.Struct, tag=True, kw_only=True, omit_defaults=True):
+    """What happened in an engine since it told the last time."""
+
+    at: float
+    began: bool = False
+    """The first news: all its requests are in it."""
+    scheduler: str = ""
+    """The policy, as `--scheduler` writes it."""
+    stats: LiveStats = LiveStats()
+    requests: list[LiveRequest] = []
+    """Those that are new, have ended, or have changed in more than their progress."""
+    progress: list[Progress] = []
+    spans: list[SpanNews] = []
+    steps: list[StepTrace] = []
+    kv: LiveKV | None = None
+
+
+class LiveEngine(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What an event tells of one engine."""
+
+    model: str
+    name: str
+    """Names the engine among all of the server."""
+    arm: str = ""
+    replica: str
+    state: str
+    began: bool = False
+    """Forget what was known of its requests: another engine has taken its place."""
+    scheduler: str = ""
+    policies: dict[str, str] = {}
+    stats: LiveStats = LiveStats()
+    requests: list[LiveRequest] = []
+    progress: list[Progress] = []
+    spans: list[SpanNews] = []
+    steps: list[StepTrace] = []
+    kv: LiveKV | None = None
+
+
+class LiveEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """An event of `GET /admin/live`, and of a trace file."""
+
+    at: float
+    first: bool = False
+    """What was known before does not count any more."""
+    engines: list[LiveEngine] = []
+    arms: Any = None
+    """As `GET /admin/ab` answers."""
+
+
+class TraceFile(msgspec.Struct, kw_only=True):
+    """A recorded or simulated run, for ``turnout view``."""
+
+    turnout_trace: Literal[1] = 1
+    events: list[LiveEvent]
