@@ -6,7 +6,7 @@ from itertools import groupby
 
 import msgspec
 
-from turnout.core.types.live import LiveKV
+from turnout.core.types.live.news import LiveKV
 from turnout.core.types.messages import KVSnapshot
 
 __all__ = ["MAX_CELLS", "live_kv"]

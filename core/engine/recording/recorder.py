@@ -15,7 +15,7 @@ from turnout.core.engine.recording.tracks import Tracks
 from turnout.core.scheduling.order import Order
 from turnout.core.scheduling.policy_guard import Answer
 from turnout.core.scheduling.scheduler import Scheduler
-from turnout.core.types.live import EngineNews, Grant, LiveKV, LiveStats, StepTrace
+from turnout.core.types.live.news import EngineNews, Grant, LiveKV, LiveStats, StepTrace
 from turnout.core.types.messages import Stats
 from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import Request, RequestView, request_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from turnout.core.types.live import LiveRequest, Phase, Progress, SpanNews
+from turnout.core.types.live.news import LiveRequest, Phase, Progress, SpanNews
 from turnout.core.types.request import Request
 
 __all__ = ["Tracks"]

@@ -17,7 +17,7 @@ from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.order import Order, Stretch
 from turnout.core.scheduling.preemption import Swap
-from turnout.core.types.live import EngineNews
+from turnout.core.types.live.news import EngineNews
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.request import RequestSpec, RequestView
 from turnout.core.types.views import View

@@ -1,4 +1,4 @@
-"""What an engine tells of its requests and steps while it is watched, and the events that watchers get.
+"""What an engine tells of its requests and steps while it is watched.
 
 All times are in seconds since the epoch. Prompts and outputs are never part of it.
 """
@@ -12,7 +12,6 @@ import msgspec
 __all__ = [
     "EngineNews",
     "Grant",
-    "LiveEvent",
     "LiveKV",
     "LiveRequest",
     "LiveStats",
@@ -20,7 +19,6 @@ __all__ = [
     "Progress",
     "SpanNews",
     "StepTrace",
-    "TraceFile",
 ]
 
 Phase = Literal["waiting", "prefill", "decode", "preempted", "swapped", "ended"]
@@ -147,42 +145,3 @@ class EngineNews(msgspec.Struct, tag=True, kw_only=True, omit_defaults=True):
     spans: list[SpanNews] = []
     steps: list[StepTrace] = []
     kv: LiveKV | None = None
-
-
-class LiveEngine(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What an event tells of one engine."""
-
-    model: str
-    name: str
-    """Names the engine among all of the server."""
-    arm: str = ""
-    replica: str
-    state: str
-    began: bool = False
-    """Forget what was known of its requests: another engine has taken its place."""
-    scheduler: str = ""
-    policies: dict[str, str] = {}
-    stats: LiveStats = LiveStats()
-    requests: list[LiveRequest] = []
-    progress: list[Progress] = []
-    spans: list[SpanNews] = []
-    steps: list[StepTrace] = []
-    kv: LiveKV | None = None
-
-
-class LiveEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """An event of `GET /admin/live`, and of a trace file."""
-
-    at: float
-    first: bool = False
-    """What was known before does not count any more."""
-    engines: list[LiveEngine] = []
-    arms: Any = None
-    """As `GET /admin/ab` answers."""
-
-
-class TraceFile(msgspec.Struct, kw_only=True):
-    """A recorded or simulated run, for ``turnout view``."""
-
-    turnout_trace: Literal[1] = 1
-    events: list[LiveEvent]
