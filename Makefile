@@ -8,7 +8,7 @@ ARGS ?=
 # Of the tests, which often wait: for processes, for time to pass. On two cores three are quicker than two.
 WORKERS ?= 3
 
-.PHONY: serve test lint bench format clean
+.PHONY: serve test lint browser bench format clean
 
 serve: $(VENV)/.installed
 	exec $(BIN)/turnout serve --port $(PORT) $(ARGS)
@@ -25,6 +25,13 @@ lint: $(VENV)/.installed-dev
 	mkdir -p $(VENV)/lint && ln -sfn "$(CURDIR)" $(VENV)/lint/turnout
 	cd $(VENV)/lint && MYPYPATH=. ../bin/mypy --config-file turnout/pyproject.toml -p turnout
 	$(BIN)/lint-imports
+
+# For tests of the console, which are skipped without it.
+browser:
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get -qq update && \
+	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends chromium >/dev/null; } || \
+	  echo "no browser, and apt-get as root cannot install one: tests that drive the console are skipped"
 
 bench: $(VENV)/.installed
 	$(BIN)/python bench/throughput.py $(ARGS)

@@ -23,6 +23,7 @@ from turnout.server.admin import prefixes as admin_prefixes
 from turnout.server.admin import replicas as admin_replicas
 from turnout.server.admin import rollout as admin_rollout
 from turnout.server.admin import scheduler as admin_scheduler
+from turnout.server.admin.console.page import show_console, show_file
 from turnout.server.api import models, tokenization
 from turnout.server.api.batches import batches, files
 from turnout.server.api.batches.runner import running_batches
@@ -108,6 +109,8 @@ ROUTES = [
     Route("/v1/batches/{batch_id}/cancel", batches.cancel_batch, methods=["POST"]),
     Route("/openapi.json", page.show_openapi),
     Route("/docs", page.show_docs),
+    Route("/console", show_console),
+    Route("/console/{file:path}", show_file),
     Route("/infill", infill, methods=["POST"]),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),

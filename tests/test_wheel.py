@@ -90,9 +90,11 @@ def test_the_wheel_serves(installed: Path) -> None:
             url = next(found[0] for line in lines if (found := re.search(r"http://\S+", line)))
             body = {"prompt": "import os", "max_tokens": 3, "ignore_eos": True}
             answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()
+            console = [httpx.get(f"{url}/{name}") for name in ("console", "console/panels/timeline/draw.js")]
         finally:
             server.terminate()
     assert answer["usage"]["completion_tokens"] == 3
+    assert [file.status_code for file in console] == [200, 200]
     assert server.returncode == 0
 
 

@@ -65,6 +65,8 @@ TOLD = {
     "/v1/batches/{batch_id}/cancel": "http-api.md#batches",
     "/openapi.json": "api.md",
     "/docs": "api.md",
+    "/console": "../how-to/observe.md",
+    "/console/{file:path}": "../how-to/observe.md",
     "/infill": "http-api.md#filling-in",
     "/tokenize": "http-api.md#tokens",
     "/detokenize": "http-api.md#tokens",

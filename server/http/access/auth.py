@@ -26,13 +26,16 @@ __all__ = [
     "client_of",
     "count_tokens",
     "going_on",
+    "is_open",
     "on_behalf_of",
 ]
 
 logger = logging.getLogger(__name__)
 
-OPEN = frozenset({"/health", "/live", "/ping", "/load", "/metrics", "/openapi.json", "/docs"})
+OPEN = frozenset({"/health", "/live", "/ping", "/load", "/metrics", "/openapi.json", "/docs", "/console"})
 """Paths that need no key, for monitoring, load balancers and readers."""
+CONSOLE = "/console/"
+"""Files of a page that holds no data: what it shows, it asks of other paths, with a key."""
 HEALTH = frozenset({"/health", "/live", "/ping"})
 """Paths that tell nothing, and are answered for any host and page."""
 ADMIN = "/admin/"
@@ -50,6 +53,11 @@ class Client(NamedTuple):
     """As `RequestSpec.origin`."""
     session: str
     """As the client names it; empty if it does not."""
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no key."""
+    return path in OPEN or path.startswith(CONSOLE)
 
 
 def client_of(request: Request, user: str | None = None) -> Client:
@@ -141,7 +149,7 @@ class AuthMiddleware:
             return None
         if (refusal := self._sites.refusal(request.headers)) is not None:
             raise refusal
-        if path in OPEN:
+        if is_open(path):
             request.scope[_ADMIN] = path == METRICS and self._administers(request)
             return None
         self._api_keys.refresh()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from starlette.routing import BaseRoute, Route
 
 from turnout.core.version import own_version
-from turnout.server.http.access.auth import ADMIN, HEALTH, OPEN
+from turnout.server.http.access.auth import ADMIN, HEALTH, is_open
 from turnout.server.http.errors import AnthropicError, ErrorBody, OllamaError, error_kind
 from turnout.server.http.openapi.operation import EVENTS, JSON, Operation, Parameter, operation_of
 from turnout.server.http.openapi.schemas import Schemas, plain
@@ -111,7 +111,7 @@ def _operation(path: str, method: str, endpoint: Endpoint, described: Operation,
     }
     if rest:
         found["description"] = plain(rest)
-    if path not in OPEN:
+    if not is_open(path):
         found["security"] = [{"key": []}, {}]
     if parameters := [*_of_path(path), *map(_parameter, described.parameters)]:
         found["parameters"] = parameters
@@ -179,7 +179,7 @@ def _statuses(path: str, method: str, described: Operation) -> Mapping[int, str]
     found = dict(ALWAYS)
     if path not in HEALTH:
         found[403] = NOT_ALLOWED
-    if path not in OPEN:
+    if not is_open(path):
         found |= {401: NO_KEY, 429: TOO_MANY}
     if described.body is not None or described.form is not None:
         found |= BODY

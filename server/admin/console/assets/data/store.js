@@ -1,0 +1,175 @@
+// All that the page knows of the server: engines and their requests, steps and memory, from the events of the feed.
+import { Series } from "./series.js";
+
+const MAX_ENDED = 5000;
+const MAX_STEPS = 1000;
+const KEEP_SECONDS = 3600;
+/** How long after a new beginning a request may stay unmentioned before it counts as ended. */
+const GRACE_SECONDS = 3;
+const DEFAULTS = {
+  client: "", priority: 0, prompt_tokens: 0, max_tokens: 0, n: 1, arrival: 0, computed: 0, cached_tokens: 0,
+  output_tokens: 0, preemptions: 0, finish_reason: null, resumed: false, moved_from: null,
+};
+
+/** What an engine is known by, from event to event. */
+const keyOf = (engine) => JSON.stringify([engine.model ?? "", engine.arm ?? "", engine.replica ?? ""]);
+
+export class Store extends EventTarget {
+  constructor() {
+    super();
+    this.recorded = false;
+    this.maxSteps = MAX_STEPS;
+    this.forget();
+  }
+
+  forget() {
+    this.engines = new Map();
+    this.requests = new Map();
+    this.missing = new Map();
+    this.arms = null;
+    this.at = 0;
+    this.received = 0;
+  }
+
+  /** The server's time, now. A recording's stands still. */
+  get now() {
+    if (this.recorded || !this.at) return this.at;
+    return this.at + Math.min(2, (performance.now() - this.received) / 1000);
+  }
+
+  apply(event) {
+    this.at = Math.max(this.at, event.at);
+    this.received = performance.now();
+    if (event.first) this.#expect(() => true);
+    for (const engine of event.engines ?? []) this.#applyEngine(engine);
+    this.#endMissing();
+    if (event.arms !== undefined) this.arms = event.arms;
+    this.#retire();
+    this.dispatchEvent(new Event("change"));
+  }
+
+  #applyEngine(news) {
+    const key = keyOf(news);
+    let engine = this.engines.get(key);
+    if (!engine) this.engines.set(key, (engine = newEngine(key, news)));
+    for (const field of ["state", "scheduler", "policies"]) if (news[field] !== undefined) engine[field] = news[field];
+    if (news.began || news.state === "gone") this.#expect((request) => request.engine === engine);
+    if (news.state === "gone") this.engines.delete(key);
+    if (news.kv) engine.kv = news.kv;
+    for (const request of news.requests ?? []) this.#applyRequest(engine, request);
+    for (const told of news.progress ?? []) this.#applyProgress(engine, told);
+    for (const [id, phase, start, end = null] of news.spans ?? []) this.#applySpan(engine, id, { phase, start, end, engine });
+    for (const step of news.steps ?? []) engine.steps.push(step);
+    if (engine.steps.length > this.maxSteps) engine.steps.splice(0, engine.steps.length - this.maxSteps);
+    if (!news.stats) return;
+    engine.stats = news.stats;
+    engine.series.add(this.at, news.stats);
+  }
+
+  #applyRequest(engine, news) {
+    const before = this.requests.get(news.id);
+    if (news.finish_reason === "moved") {
+      if (before?.engine === engine) this.#leave(before);
+      return;
+    }
+    const { spans = [], marks = [], row } = before ?? {};
+    const request = { ...DEFAULTS, ...news, engine, spans, marks, row, ended: before?.ended ?? null };
+    this.requests.set(news.id, request);
+    this.missing.delete(news.id);
+    if (request.resumed && !before?.resumed) marks.push({ kind: "resumed", at: this.at });
+    if (request.moved_from && request.moved_from !== before?.moved_from) marks.push({ kind: "moved", at: this.at });
+    this.#settle(request);
+  }
+
+  #applyProgress(engine, [id, state, computed, output, preemptions]) {
+    const request = this.requests.get(id);
+    if (!request || request.engine !== engine) return;
+    this.missing.delete(id);
+    [request.state, request.computed, request.output_tokens, request.preemptions] = [state, computed, output, preemptions];
+    this.#settle(request);
+  }
+
+  #settle(request) {
+    if (request.state !== "ended") request.ended = null;
+    else if (request.ended === null) this.#end(request, this.at);
+  }
+
+  /** It has left its engine for another, which will tell of it soon. */
+  #leave(request) {
+    close(request, this.at);
+    this.missing.set(request.id, this.at + 2 * GRACE_SECONDS);
+  }
+
+  #applySpan(engine, id, span) {
+    const request = this.requests.get(id);
+    if (!request) return;
+    const same = request.spans.findLast((one) => one.phase === span.phase && one.start === span.start);
+    if (same) same.end = span.end;
+    else {
+      close(request, span.start);
+      request.spans.push(span);
+    }
+    if (request.ended !== null && span.end !== null) request.ended = Math.max(span.end, request.spans[0].start);
+  }
+
+  #end(request, at) {
+    close(request, at);
+    request.ended = request.spans.at(-1)?.end ?? at;
+    request.engine.series.addEnded(timings(request), request.ended);
+  }
+
+  /** After a new beginning, requests that live are told of again; those that are not ended while nobody looked. */
+  #expect(chosen) {
+    for (const [id, request] of this.requests) if (request.ended === null && chosen(request)) this.missing.set(id, this.at + GRACE_SECONDS);
+  }
+
+  #endMissing() {
+    for (const [id, until] of this.missing) {
+      if (this.at < until) continue;
+      this.missing.delete(id);
+      const request = this.requests.get(id);
+      if (!request || request.ended !== null) continue;
+      request.state = "ended";
+      this.#end(request, this.at);
+    }
+  }
+
+  #retire() {
+    if (this.recorded) return;
+    let ended = 0;
+    for (const request of this.requests.values()) if (request.ended !== null) ended += 1;
+    for (const [id, request] of this.requests) {
+      if (request.ended === null) continue;
+      if (ended <= MAX_ENDED && request.ended > this.at - KEEP_SECONDS) break;
+      this.requests.delete(id);
+      ended -= 1;
+    }
+  }
+}
+
+function newEngine(key, { model = "", name = "", arm = null, replica = "", state, scheduler = "" }) {
+  const series = new Series();
+  return { key, model, name, arm, replica, state, scheduler, policies: {}, stats: null, kv: null, steps: [], series };
+}
+
+/** Closes a request's open span. */
+function close(request, at) {
+  const last = request.spans.at(-1);
+  if (last && last.end === null) last.end = Math.max(last.start, at);
+}
+
+/** What to call an engine where there are several. */
+export function engineName(engine, engines) {
+  const all = [...engines.values()];
+  const parts = ["model", "arm"].filter((part) => new Set(all.map((one) => one[part])).size > 1).map((part) => engine[part]);
+  return [...parts.filter(Boolean), engine.replica].join(" / ") || engine.name;
+}
+
+/** Seconds to a request's first token, between its tokens, and in all; null where they are not known. */
+export function timings(request) {
+  const first = request.spans.find((span) => span.phase === "decode")?.start ?? null;
+  const ttft = first === null ? null : Math.max(0, first - request.arrival);
+  const tokens = request.output_tokens / Math.max(1, request.n);
+  const tpot = first !== null && request.ended !== null && tokens > 1 ? (request.ended - first) / (tokens - 1) : null;
+  return { ttft, tpot, whole: request.ended === null ? null : request.ended - request.arrival };
+}

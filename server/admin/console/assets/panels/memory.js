@@ -1,0 +1,140 @@
+// The KV pool, a cell for each block (or for several, where the pool is large), and which requests hold it.
+import { el, facts, tip } from "../lib/dom.js";
+import { BLOCKS, colour, context, fill, swatch } from "../lib/canvas.js";
+import { count, duration, percent, short } from "../lib/format.js";
+import { t } from "../lib/i18n.js";
+import { EngineChoice } from "./engine_choice.js";
+import { requestFacts, stateName } from "./request_facts.js";
+
+const [LEAST, MOST] = [5, 26];
+const HOLDERS = 14;
+const WORDS = { held: "held", shared: "shared", pinned: "pinned", cached: "cached_blocks", free: "free" };
+const TELLING = ["pinned", "shared", "held", "cached", "free"];
+
+export const mount = (section, app) => new Memory(section, app);
+
+class Memory {
+  constructor(section, app) {
+    this.app = app;
+    this.engine = new EngineChoice(app);
+    this.canvas = el("canvas", { class: "pool", role: "img" });
+    this.empty = el("p", { class: "empty", t: "no_kv" });
+    this.facts = el("div", { class: "card" });
+    this.holders = el("div", { class: "card" });
+    this.groups = el("div", { class: "card", hidden: true });
+    this.cell = el("span", { class: "dim" });
+    const legend = ["held", "shared", "cached", "free"].map((name) => el("span", { class: "entry" }, swatch(name, BLOCKS[name]), el("span", { t: WORDS[name] })));
+    section.append(el("div", { class: "bar legend" }, this.engine.node, legend, this.cell), this.empty, this.canvas);
+    section.append(el("div", { class: "cards" }, this.facts, this.holders, this.groups));
+    this.canvas.addEventListener("pointermove", (event) => this.#point(event));
+    this.canvas.addEventListener("pointerleave", () => tip(null));
+  }
+
+  draw() {
+    const engine = this.engine.now();
+    const kv = engine?.kv;
+    this.empty.hidden = Boolean(kv);
+    for (const node of [this.canvas, this.facts, this.holders, this.cell]) node.hidden = !kv;
+    this.groups.hidden = !kv?.groups?.length;
+    if (!kv) return;
+    this.grid = gridOf(kv, this.canvas.clientWidth, this.canvas.clientHeight);
+    this.#drawPool(kv);
+    this.#tell(kv);
+    this.#tellHolders(engine, kv);
+  }
+
+  #drawPool(kv) {
+    const { ctx, width, height } = context(this.canvas);
+    const { size, across, each, cells } = this.grid;
+    const gap = size > 8 ? 2 : 1;
+    ctx.fillStyle = colour("back");
+    ctx.fillRect(0, 0, width, height);
+    for (const [state, kind] of Object.entries(BLOCKS)) {
+      ctx.fillStyle = fill(ctx, state, kind);
+      cells.forEach((cell, at) => {
+        if (cell.state === state) ctx.fillRect((at % across) * size, Math.floor(at / across) * size, size - gap, size - gap);
+      });
+    }
+    const units = each === 1 ? t("one_block") : t("blocks_each", { number: each });
+    this.cell.textContent = t("cells_of", { units, positions: kv.unit });
+    this.canvas.setAttribute("aria-label", t("pool_label", { units, free: kv.free ?? 0, capacity: kv.capacity }));
+  }
+
+  #tell(kv) {
+    const share = (name) => `${count(kv[name] ?? 0)} (${percent((kv[name] ?? 0) / kv.capacity)})`;
+    const pairs = [
+      ["kv_pool", `${count(kv.capacity)} ${t("positions")}`],
+      ["block_positions", kv.unit],
+      ...["held", "shared", "cached", "pinned", "free"].map((name) => [WORDS[name], share(name)]),
+      ["hit_rate", percent(kv.hit_rate ?? 0)],
+      ["evictions", count(kv.evictions ?? 0)],
+      ["swap", kv.swap ? `${count(kv.swapped ?? 0)} / ${count(kv.swap)}` : "–"],
+    ];
+    const told = JSON.stringify([pairs, kv.groups]);
+    if (told === this.told) return;
+    this.told = told;
+    this.facts.replaceChildren(el("h2", { t: "kv_pool" }), facts(pairs, { class: "facts" }));
+    const rows = (kv.groups ?? []).map(({ window, held = 0, cached = 0 }) => {
+      const name = window ? t("window_of", { number: window }) : t("window_all");
+      return el("tr", {}, el("th", { scope: "row", text: name }), [held, cached].map((number) => el("td", { class: "number", text: count(number) })));
+    });
+    const head = el("tr", {}, el("td"), ["held", "cached_blocks"].map((key) => el("th", { scope: "col", class: "number", t: key })));
+    this.groups.replaceChildren(el("h2", { t: "groups" }), el("table", {}, el("thead", {}, head), el("tbody", {}, rows)));
+  }
+
+  /** The requests with the most positions in memory; what they share counts for each. */
+  #tellHolders(engine, kv) {
+    const { store } = this.app;
+    const holds = (one) => one.ended === null && one.engine === engine && ["prefill", "decode"].includes(one.state) && one.computed > 0;
+    const all = [...store.requests.values()].filter(holds);
+    const most = all.sort((a, b) => b.computed - a.computed).slice(0, HOLDERS);
+    const rows = most.map((request) => {
+      const bar = el("span", { class: `grant ${request.state}` });
+      bar.style.width = `${Math.min(100, (100 * request.computed) / kv.capacity)}%`;
+      const about = [request.client, `${count(request.computed)} ${t("positions")}`, stateName(request), duration(store.now - request.arrival)];
+      const node = el("li", {}, el("span", { class: "who" }, el("code", { text: short(request.id) }), " ", el("span", { class: "dim", text: about.filter(Boolean).join(" · ") })), bar);
+      node.addEventListener("pointermove", (event) => tip(requestFacts(request, store.now), event));
+      node.addEventListener("pointerleave", () => tip(null));
+      return node;
+    });
+    const list = rows.length ? el("ol", { class: "list" }, rows) : el("p", { class: "dim", t: "holders_none" });
+    this.holders.replaceChildren(el("h2", { t: "holders" }), list);
+  }
+
+  #point(event) {
+    if (!this.grid) return;
+    const box = this.canvas.getBoundingClientRect();
+    const { size, across, cells, cell: blocks } = this.grid;
+    const column = Math.floor((event.clientX - box.left) / size);
+    const cell = column < across ? cells[Math.floor((event.clientY - box.top) / size) * across + column] : null;
+    tip(cell && [["state", t(WORDS[cell.state])], ["run", `${count(cell.run[1] * blocks)} ${t("blocks")}`]], event);
+  }
+}
+
+/** How many blocks a cell stands for, its size, and the cells: each the state of the most telling of its blocks. */
+function gridOf({ runs, cell = 1 }, width, height) {
+  const told = runs.reduce((sum, [, units]) => sum + units, 0);
+  const fits = (size) => Math.floor(width / size) * Math.floor(height / size);
+  const merged = Math.max(1, Math.ceil(told / Math.max(1, fits(LEAST))));
+  const cells = cellsOf(runs, merged);
+  let size = LEAST;
+  while (size < MOST && fits(size + 1) >= cells.length) size += 1;
+  return { cell, each: cell * merged, size, across: Math.max(1, Math.floor(width / size)), cells };
+}
+
+function cellsOf(runs, merged) {
+  const cells = [];
+  let room = 0;
+  for (const run of runs) {
+    for (let left = run[1]; left > 0; ) {
+      if (room === 0) {
+        cells.push({ state: run[0], run });
+        room = merged;
+      } else if (TELLING.indexOf(run[0]) < TELLING.indexOf(cells.at(-1).state)) Object.assign(cells.at(-1), { state: run[0], run });
+      const taken = Math.min(left, room);
+      left -= taken;
+      room -= taken;
+    }
+  }
+  return cells;
+}

@@ -1,0 +1,121 @@
+// One column of the playground: a model, its parameters, and the conversation with it.
+import { ask, events } from "../../lib/api.js";
+import { el, offer } from "../../lib/dom.js";
+import { count, duration } from "../../lib/format.js";
+import { t } from "../../lib/i18n.js";
+import { notice } from "../../shell/notice.js";
+import { Answer } from "./answer.js";
+
+const NUMBERS = { temperature: ["0.7", "0.1"], top_p: ["1", "0.05"], max_tokens: ["128", "1"], seed: ["", "1"] };
+
+export class Column {
+  #attempt = null;
+
+  constructor(name) {
+    this.name = name;
+    this.chat = true;
+    this.messages = [];
+    this.model = el("select", { tLabel: "model" });
+    this.fields = {};
+    for (const [field, [value, step]] of Object.entries(NUMBERS)) this.fields[field] = el("input", { type: "number", min: "0", step, value, class: "narrow" });
+    this.logprobs = el("input", { type: "checkbox" });
+    this.session = el("input", { tPlaceholder: "session_hint", autocomplete: "off" });
+    this.system = el("textarea", { rows: "2" });
+    this.tools = el("textarea", { rows: "2", tPlaceholder: "tools_hint", spellcheck: "false", class: "mono" });
+    this.log = el("div", { class: "log", tabindex: "0", role: "log", tLabel: "message" });
+    this.figures = el("p", { class: "dim told", role: "status" });
+    this.node = el("div", { class: "card column" }, this.#parameters(), this.log, this.figures);
+  }
+
+  #parameters() {
+    const labelled = (name, key, node) => el("label", {}, key ? el("span", { t: key }) : name, node);
+    const numbers = Object.entries(this.fields).map(([field, node]) => labelled(field, null, node));
+    const bar = el("div", { class: "bar" }, labelled("", "model", this.model), numbers, labelled("logprobs", null, this.logprobs));
+    const more = el("details", {}, el("summary", { t: "options" }), labelled("", "session", this.session), labelled("", "system", this.system), labelled("", "tools", this.tools));
+    return el("div", {}, bar, more);
+  }
+
+  offer(models) {
+    offer(this.model, models.map((name) => [name, name]));
+  }
+
+  setChat(chat) {
+    this.chat = chat;
+    this.clear();
+  }
+
+  clear() {
+    this.stop();
+    this.messages = [];
+    this.log.replaceChildren();
+    this.figures.textContent = "";
+  }
+
+  stop() {
+    this.#attempt?.abort();
+  }
+
+  async send(text) {
+    this.stop();
+    const body = this.#body(text);
+    if (!body) return;
+    const attempt = (this.#attempt = new AbortController());
+    const answer = new Answer(this.log, { chat: this.chat, prompt: text });
+    try {
+      await this.#read(body, answer, attempt.signal);
+      notice("");
+    } catch (error) {
+      if (attempt.signal.aborted) answer.note(t("cancel"));
+      else answer.note(error.message);
+    }
+    if (this.chat) this.messages.push({ role: "assistant", content: answer.text });
+  }
+
+  /** The request's body; null, with a notice, where the tools are no list. */
+  #body(text) {
+    const body = { model: this.model.value, stream: true, stream_options: { include_usage: true } };
+    for (const [field, node] of Object.entries(this.fields)) if (node.value !== "") body[field] = Number(node.value);
+    if (!this.chat) return { ...body, prompt: text, ...(this.logprobs.checked ? { logprobs: 5 } : {}) };
+    this.messages.push({ role: "user", content: text });
+    const system = this.system.value.trim() ? [{ role: "system", content: this.system.value }] : [];
+    Object.assign(body, { messages: [...system, ...this.messages] });
+    if (this.logprobs.checked) Object.assign(body, { logprobs: true, top_logprobs: 5 });
+    if (!this.tools.value.trim()) return body;
+    try {
+      return { ...body, tools: JSON.parse(this.tools.value) };
+    } catch {
+      this.messages.pop();
+      notice("tools_wrong", { key: true });
+      return null;
+    }
+  }
+
+  async #read(body, answer, signal) {
+    const began = performance.now();
+    const path = this.chat ? "v1/chat/completions" : "v1/completions";
+    const headers = this.session.value.trim() ? { "X-Session-Id": this.session.value.trim() } : {};
+    const response = await ask(path, { kind: "api", method: "POST", body, signal, headers });
+    const arm = response.headers.get("X-Turnout-Arm");
+    let first = null;
+    let usage = null;
+    for await (const { data } of events(response)) {
+      if (data === "[DONE]") break;
+      const event = JSON.parse(data);
+      if (event.error) throw new Error(event.error.message);
+      usage = event.usage ?? usage;
+      if (answer.take(event.choices?.[0])) first ??= performance.now();
+      this.#tell({ began, first, usage, arm, answer });
+    }
+  }
+
+  #tell({ began, first, usage, arm, answer }) {
+    const now = performance.now();
+    const tokens = usage?.completion_tokens ?? answer.pieces;
+    const parts = [];
+    if (first !== null) parts.push(`${t("ttft")} ${duration((first - began) / 1000)}`);
+    if (tokens > 1 && now > first) parts.push(`${count((tokens - 1) / ((now - first) / 1000))} ${t("tokens_per_s")}`);
+    parts.push(`${count(tokens)} ${t("tokens")}`);
+    if (arm) parts.push(`${t("answered_by")} ${decodeURIComponent(arm)}`);
+    this.figures.textContent = parts.join(" · ");
+  }
+}

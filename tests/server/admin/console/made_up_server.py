@@ -1,0 +1,152 @@
+"""A server of the console's files and of a made-up feed, for tests that drive the page in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from made_up import MadeUp
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from turnout.server.admin.console.page import show_console, show_file
+
+Event = dict[str, Any]
+Feed = Callable[[], AsyncIterator[Event]]
+
+
+class MadeUpServer:
+    """Answers what the page asks; `changes` holds what it was asked to change."""
+
+    def __init__(self, feed: Feed, *, key: str = "", recording: Event | None = None) -> None:
+        self.feed, self.key, self.recording = feed, key, recording
+        self.arms: Event | None = None
+        self.changes: list[tuple[str, Event]] = []
+        self.port = 0
+        self.app = Starlette(
+            routes=[
+                Route("/console", show_console),
+                Route("/console/trace.json", self._trace),
+                Route("/console/{file:path}", show_file),
+                Route("/admin/live", self._live),
+                Route("/admin/plugins", self._plugins),
+                Route("/admin/replicas", self._replicas, methods=["GET", "POST"]),
+                Route("/admin/scheduler", self._scheduler, methods=["POST"]),
+                Route("/admin/ab", self._ab, methods=["POST"]),
+                Route("/v1/models", self._models),
+                Route("/v1/chat/completions", self._chat, methods=["POST"]),
+            ]
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/console"
+
+    @contextmanager
+    def running(self) -> Iterator[MadeUpServer]:
+        """Serves in a thread; the port stays the same from one time to the next."""
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", self.port))
+            self.port = listener.getsockname()[1]
+            config = uvicorn.Config(self.app, log_level="error", timeout_graceful_shutdown=0, lifespan="off")
+            server = uvicorn.Server(config)
+            thread = threading.Thread(target=server.run, args=([listener],))
+            thread.start()
+            try:
+                yield self
+            finally:
+                server.should_exit = True
+                thread.join()
+
+    async def _live(self, request: Request) -> Response:
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return JSONResponse({"error": {"message": "a valid admin key is required"}}, 401)
+        return StreamingResponse(self._sent(), media_type="text/event-stream")
+
+    async def _sent(self) -> AsyncIterator[str]:
+        async for event in self.feed():
+            yield f"event: live\ndata: {json.dumps(event)}\n\n"
+
+    async def _trace(self, request: Request) -> Response:
+        return JSONResponse(self.recording)
+
+    async def _plugins(self, request: Request) -> Response:
+        names = ["fcfs", "sjf", "vtc"]
+        return JSONResponse({"plugins": [{"kind": "scheduler", "name": n, "state": "ok"} for n in names]})
+
+    async def _replicas(self, request: Request) -> Response:
+        if request.method == "POST":
+            self.changes.append(("replicas", await request.json()))
+        replica = {"name": "0", "state": "serving", "requests": 12, "tokens": 9000, "restarts": 1}
+        return JSONResponse({"router": "least_requests", "router_faults": 0, "replicas": [replica]})
+
+    async def _scheduler(self, request: Request) -> Response:
+        body = await request.json()
+        self.changes.append(("scheduler", body))
+        if body["name"] == "none-such":
+            return JSONResponse({"error": {"message": "there is no scheduler 'none-such'"}}, 400)
+        return JSONResponse({"scheduler": body["name"]})
+
+    async def _ab(self, request: Request) -> Response:
+        body = await request.json()
+        self.changes.append(("ab", body))
+        assert self.arms is not None
+        arms = [
+            {**arm, "state": "serving" if arm["name"] == body["arm"] else "stopped"}
+            for arm in self.arms["arms"]
+        ]
+        self.arms = {**self.arms, "arms": arms}
+        return JSONResponse(self.arms)
+
+    async def _models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": "tiny"}, {"id": "other"}]})
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.changes.append(("chat", body))
+
+        async def tokens() -> AsyncIterator[str]:
+            for text in ["Hello", ", ", "<b>you</b>", "."]:
+                top = [{"token": text, "logprob": -0.1}, {"token": "Hi", "logprob": -2.4}]
+                choice: Event = {"index": 0, "delta": {"content": text}}
+                if body.get("logprobs"):
+                    choice["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
+                yield f"data: {json.dumps({'choices': [choice]})}\n\n"
+                await asyncio.sleep(0.01)
+            yield "data: [DONE]\n\n"
+
+        return StreamingResponse(tokens(), media_type="text/event-stream")
+
+
+def live(engine: MadeUp, *, before: float = 20.0, every: float = 0.25) -> Feed:
+    """A feed of what an engine does from now on; it has run for some seconds before."""
+
+    def warm() -> list[Event]:
+        now = time.time()
+        steps = engine.run(now - before, before)
+        return [engine.event(now, steps)]
+
+    past = warm()
+
+    async def feed() -> AsyncIterator[Event]:
+        yield {**past[0], "first": True, "engines": [{**past[0]["engines"][0], **_policies(engine)}]}
+        while True:
+            await asyncio.sleep(every)
+            now = time.time()
+            yield engine.event(now, engine.run(now - every, every))
+
+    return feed
+
+
+def _policies(engine: MadeUp) -> Event:
+    return {"policies": {"scheduler": "fcfs", "kv": "paged:block_size=16", "kv_eviction": "lru"}}
