@@ -27,7 +27,6 @@ from turnout.core.types.messages import ModelFacts, Ready
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.pooling import PoolingFacts
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
-from turnout.models.embedder.folder import read_embedder
 from turnout.models.embedder.projections import load_projections
 from turnout.models.gguf.summary import describe_types
 from turnout.models.meta_model import count_parameters
@@ -126,8 +125,12 @@ def build_engine(
     halves = KVHalves(policies.kv, checkpoint.spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
-    embedder = read_embedder(checkpoint.folder)
-    projection = None if embedder is None else load_projections(embedder.projections, setup.device)
+    embedder = checkpoint.embedder
+    projection = (
+        None
+        if embedder is None
+        else load_projections(embedder.projections, checkpoint.spec.hidden_size, setup.device)
+    )
     pooling = build_pooling(registry, config, checkpoint.spec, model, setup.dtype, embedder, projection)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens, Scheduler),
@@ -187,7 +190,7 @@ def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Lim
         max_model_len=budget.max_model_len,
         vocab_size=checkpoint.spec.vocab_size,
         max_waiting=config.max_waiting,
-        generates=not checkpoint.spec.encoder,
+        generates=checkpoint.spec.generates and not checkpoint.spec.encoder,
         eos_token_ids=checkpoint.eos_token_ids,
     )
 

@@ -12,15 +12,14 @@ from turnout.core.interfaces.models import ModelFamily
 from turnout.core.plugin_faults import title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.pooling import EmbedderConfig
 from turnout.models.checkpoints.checkpoint import check_weights_suffice, read_config, read_generation_config
+from turnout.models.embedder.folder import read_embedder
 from turnout.models.hub.resolve import resolve_model
-from turnout.models.transformers_adapter import TransformersAdapter
 from turnout.runner.generation_config import end_tokens
+from turnout.runner.model_family import FoundModel, model_family
 
 __all__ = ["Checkpoint", "open_checkpoint"]
-
-ADAPTER = "transformers"
-"""The family of all decoders of transformers, by its name among the plugins."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,8 @@ class Checkpoint:
     generation: Mapping[str, Any]
     quantization: Mapping[str, Any] | None = None
     """Its ``quantization_config``; None: its weights are not quantized."""
+    embedder: EmbedderConfig | None = None
+    """What its folder says of embeddings or of pairs; None: it is no folder of sentence-transformers."""
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -60,9 +61,13 @@ def open_checkpoint(
         raise ModelError(
             f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
         )
-    family = _family(registry, architectures[0], implementation)
-    if isinstance(family, TransformersAdapter):
-        family.may_run(folder, trust_remote_code)
+    embedder = read_embedder(folder)
+    family = model_family(
+        registry,
+        FoundModel(folder, raw, architectures[0], embedder),
+        implementation,
+        trust_remote_code=trust_remote_code,
+    )
     with as_plugin_errors(f"{title_of(family, 'model')}: spec"):
         spec = family.spec(raw)
         spec = spec if spec.config else replace(spec, config=raw)
@@ -72,11 +77,4 @@ def open_checkpoint(
     quantization = raw.get("quantization_config")
     if quantization is not None and not isinstance(quantization, dict):
         raise ModelError(f"{folder / 'config.json'}: quantization_config should be an object")
-    return Checkpoint(folder, family, spec, read_generation_config(folder), quantization)
-
-
-def _family(registry: Registry, architecture: str, implementation: str) -> ModelFamily:
-    """Returns the family that claims an architecture, or else the adapter, as `implementation` says."""
-    if implementation == ADAPTER or (implementation == "auto" and not registry.builds(architecture)):
-        return registry.create("model", ADAPTER)
-    return registry.family(architecture)
+    return Checkpoint(folder, family, spec, read_generation_config(folder), quantization, embedder)

@@ -31,7 +31,7 @@ class Limits:
     """Requests that may wait; further ones are rejected as overload."""
     eos_token_ids: frozenset[int] = frozenset()
     generates: bool = True
-    """False: the model is an encoder."""
+    """False: the model is an encoder, or a decoder without a language head."""
 
 
 class Admission:
@@ -59,7 +59,7 @@ class Admission:
         if spec.pooling is not None:
             return self._admit_pooling(spec, now)
         if not self._limits.generates:
-            raise RequestError("the model is an encoder: it gives embeddings or scores, and no text", "model")
+            raise RequestError("the model generates no text: it gives embeddings or scores", "model")
         decoding, width = self._dispatch.choose(spec.params)
         _check_resumes(spec, decoding)
         request = Request(

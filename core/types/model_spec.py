@@ -69,6 +69,8 @@ class ModelSpec:
     ``heads``, ``kv_heads`` and ``head_dim`` give."""
     encoder: bool = False
     """Whether it attends in both directions: it generates nothing, and a step computes whole prompts."""
+    generates: bool = True
+    """Whether the module has ``logits``. Of an encoder, which never generates, it says nothing."""
     head: ScoreHead | None = None
     """The classification head, whose module has ``score(pooled)``, [rows, hidden_size] to [rows, labels]."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

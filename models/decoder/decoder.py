@@ -58,6 +58,10 @@ class Decoder(nn.Module):
         hidden: Tensor = self.model(tokens, positions, attend, rows)
         return hidden
 
+    def drop_language_head(self) -> None:
+        """Called before there are weights; `logits` is not called after that."""
+        del self.lm_head
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns logits [rows, vocab_size], in hidden's dtype. hidden: [rows, hidden_size]."""
         scores: Tensor = self.lm_head(hidden)

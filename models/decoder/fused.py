@@ -18,9 +18,18 @@ from turnout.core.interfaces.attention import Attend, rotates
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.layers import Heads
-from turnout.models.decoder.gates import silu_gate
+from turnout.models.decoder.gates import Gate, gelu_gate, silu_gate
 from turnout.models.decoder.latent_attention import HeadExpansion
-from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Norm, RMSNorm, SinkAttention, Sinks
+from turnout.models.decoder.layers import (
+    Attention,
+    Embedding,
+    GatedMLP,
+    Norm,
+    PlainMLP,
+    RMSNorm,
+    SinkAttention,
+    Sinks,
+)
 from turnout.models.decoder.normed_attention import (
     HeadNormedAttention,
     HeadNorms,
@@ -56,6 +65,8 @@ def fuse_layers(module: nn.Module, kernels: FusedKernels) -> None:
             module.set_submodule(name, FusedRMSNorm(layer, kernels))
         elif type(layer) is GatedMLP:
             module.set_submodule(name, FusedMLP(layer, kernels))
+        elif type(layer) is PlainMLP and (compiled := cpu_kernels(kernels)) is not None:
+            module.set_submodule(name, FusedPlainMLP(layer, compiled))
         elif fused := FUSED_ATTENTION.get(type(layer)):
             module.set_submodule(name, fused(layer, kernels))
 
@@ -151,6 +162,9 @@ class FusedMLP(JoiningLayer):
         super().__init__(kernels)
         self.gate_proj, self.up_proj, self.down_proj = like.gate_proj, like.up_proj, like.down_proj
         self.gated = like.gated
+        compiled = cpu_kernels(kernels)
+        if self.gated is gelu_gate and compiled is not None:
+            self.gated = _batch_free_gelu_gate(compiled)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.joint is None:
@@ -160,6 +174,24 @@ class FusedMLP(JoiningLayer):
         else:
             gated = self.gated(*self.joint(x).chunk(2, dim=-1))
         out: Tensor = self.down_proj(gated)
+        return out
+
+
+def _batch_free_gelu_gate(kernels: CpuKernels) -> Gate:
+    """Returns what computes `gelu_gate` row by row: PyTorch rounds a number by where it lies in the batch."""
+    return lambda gate, up: kernels.gelu(gate.contiguous(), by_tanh=True).mul_(up)
+
+
+class FusedPlainMLP(nn.Module):
+    """Computes what `PlainMLP` does, row by row, as `_batch_free_gelu_gate`."""
+
+    def __init__(self, like: PlainMLP, kernels: CpuKernels) -> None:
+        super().__init__()
+        self.up_proj, self.down_proj = like.up_proj, like.down_proj
+        self.kernels = kernels
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(self.kernels.gelu(self.up_proj(x), by_tanh=True))
         return out
 
 

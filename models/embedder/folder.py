@@ -55,9 +55,12 @@ def read_embedder(folder: Path) -> EmbedderConfig | None:
     if kinds[0] != "Transformer" or modules[0][1] != folder:
         raise _refused(folder, f"it should begin with a Transformer in the folder itself, not {kinds[0]}")
     pooling, projections, normalized = None, [], False
+    score_tokens: tuple[int, ...] = ()
     for kind, path in modules[1:]:
         if kind == "Pooling" and pooling is None:
             pooling = _pooling(path / "config.json")
+        elif kind == "LogitScore" and kinds == ["Transformer", "LogitScore"]:
+            score_tokens = _score_tokens(path / "config.json")
         elif kind == "Dense" and not normalized:
             projections.append(path)
         elif kind == "Normalize":
@@ -75,6 +78,7 @@ def read_embedder(folder: Path) -> EmbedderConfig | None:
         prompts=prompts,
         default_prompt=default,
         similarity=similarity,
+        score_tokens=score_tokens,
         activation=activation,
     )
 
@@ -105,6 +109,15 @@ def _pooling(path: Path) -> str:
             f"{path}: include_prompt=false, which leaves prompts out of pooling, is not supported"
         )
     return POOLINGS[modes[0]]
+
+
+def _score_tokens(path: Path) -> tuple[int, ...]:
+    """Returns the token of "yes", and that of "no" if it counts."""
+    config = read_json(path)
+    first, second = config.get("true_token_id"), config.get("false_token_id")
+    if type(first) is not int or not isinstance(second, int | None) or isinstance(second, bool):
+        raise ModelError(f"{path}: true_token_id and false_token_id should be token ids")
+    return (first,) if second is None else (first, second)
 
 
 def _texts(folder: Path) -> tuple[int | None, bool]:

@@ -37,14 +37,23 @@ class Projection(nn.Module):
 
 
 def load_projections(
-    folders: Sequence[Path], device: torch.device, dtype: torch.dtype = torch.float32
+    folders: Sequence[Path], size: int, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> nn.Module | None:
-    """Returns what vectors, [rows, size], go through in order; None: nothing. Raises ModelError."""
+    """Returns what vectors, [rows, size], go through in order; None: nothing.
+
+    Raises ModelError for a layer that cannot be read, or that reads vectors of another size.
+    """
     if not folders:
         return None
-    return (
-        nn.Sequential(*(_load(folder) for folder in folders)).to(device, dtype).eval().requires_grad_(False)
-    )
+    layers = [_load(folder) for folder in folders]
+    for folder, layer in zip(folders, layers, strict=True):
+        if layer.linear.in_features != size:
+            raise ModelError(
+                f"{folder / 'config.json'}: in_features = {layer.linear.in_features:,} should be {size:,}, "
+                "the size of the vectors that come there; fetch the folder again"
+            )
+        size = layer.linear.out_features
+    return nn.Sequential(*layers).to(device, dtype).eval().requires_grad_(False)
 
 
 def _load(folder: Path) -> Projection:

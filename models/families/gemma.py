@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.types.layer_attention import LayerAttention
@@ -55,10 +55,16 @@ class Gemma3(DecoderFamily):
 
     def spec(self, config: Mapping[str, Any]) -> GemmaSpec:
         reader = ConfigReader(config)
-        if reader.flag("use_bidirectional_attention", False):
-            raise reader.reject("use_bidirectional_attention", "attention must be causal")
         every = reader.integer("sliding_window_pattern", 6)
-        return _read(self.architectures[0], config, every=every, local_theta=10_000.0)
+        if not reader.flag("use_bidirectional_attention", False):
+            return _read(self.architectures[0], config, every=every, local_theta=10_000.0)
+        # EmbeddingGemma. A window is counted to both sides together; ours counts one side, the token with it.
+        window = reader.integer("sliding_window", 4096) // 2 + 1
+        spec = _read(
+            self.architectures[0], {**config, "sliding_window": window}, every=every, local_theta=10_000.0
+        )
+        both = tuple(replace(rule, causal=False) for rule in spec.layer_attention())
+        return replace(spec, attention=both, encoder=True)
 
     def build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.decoder.normed_attention import HeadNormedAttention

@@ -59,6 +59,14 @@ class AdaptedModel(nn.Module):
         hidden: Tensor = out.last_hidden_state[0]
         return hidden
 
+    def drop_language_head(self) -> None:
+        """Called before there are weights; `logits` is not called after that."""
+        head = self._causal[0].get_output_embeddings()  # type: ignore[no-untyped-call]
+        name = next(name for name, module in self.named_modules() if module is head)
+        self._linears = [each for each in self._linears if each != name]
+        owner, _, attribute = name.rpartition(".")
+        delattr(self.get_submodule(owner), attribute)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns logits [rows, vocab_size]. hidden: [rows, hidden_size]."""
         if self._head is None:

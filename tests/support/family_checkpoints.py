@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from mxfp4 import encode_experts
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["FAMILIES", "VOCABULARY", "write_checkpoint", "write_model"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+__all__ = ["FAMILIES", "VOCABULARY", "draw", "small_config", "write_checkpoint", "write_model"]
 
 VOCABULARY = 160
 SMALL: Mapping[str, Any] = {
@@ -173,8 +176,8 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def write_checkpoint(name: str, folder: Path, **changes: object) -> None:
-    """Writes the model of that name. changes: what its config is to say otherwise."""
-    kind, more = FAMILIES[name]
+    """Writes the model of that name, or type. changes: what its config is to say otherwise."""
+    kind, more = FAMILIES.get(name, (name, {}))
     write_model(kind, {**more, **changes}, folder, seed=len(name))
     if name.endswith("mxfp4"):
         encode_experts(folder)
@@ -182,15 +185,31 @@ def write_checkpoint(name: str, folder: Path, **changes: object) -> None:
 
 def write_model(kind: str, more: Mapping[str, Any], folder: Path, seed: int) -> None:
     """Writes a small model of transformers' type `kind`, with weights with which greedy text varies."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    shared = {} if "n_embd" in more else SMALL  # GPT-2 has names of its own
-    config = AutoConfig.for_model(kind, **{**shared, "vocab_size": VOCABULARY, **more})
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(_config(kind, more), dtype=torch.float32)
+    draw(model)
+    model.save_pretrained(folder)
+
+
+def small_config(name: str, **changes: object) -> PreTrainedConfig:
+    """The config of the model of that name, or type. changes: what it is to say otherwise."""
+    kind, more = FAMILIES.get(name, (name, {}))
+    return _config(kind, {**more, **changes})
+
+
+def draw(model: nn.Module) -> None:
+    """Draws weights with which texts differ."""
     for key, parameter in model.named_parameters():
         _draw(key, parameter.data)
-    model.save_pretrained(folder)
+
+
+def _config(kind: str, more: Mapping[str, Any]) -> PreTrainedConfig:
+    from transformers import AutoConfig
+
+    shared = {} if "n_embd" in more else SMALL  # GPT-2 has names of its own
+    return AutoConfig.for_model(kind, **{**shared, "vocab_size": VOCABULARY, **more})
 
 
 def _draw(name: str, out: Tensor) -> None:

@@ -49,6 +49,9 @@ class EmbedderConfig:
     """How two vectors are compared."""
     dimensions: tuple[int, ...] = ()
     """The sizes to which the model was trained to be cut; empty: any."""
+    score_tokens: tuple[int, ...] = ()
+    """The token whose logit scores a pair, and the one whose logit is subtracted, if there is one; empty: the
+    model's head scores."""
     activation: Activation | None = None
     """What turns the head's scores into probabilities; None: as the head has it."""
 
@@ -65,7 +68,7 @@ class PoolingFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     size: int
     """Numbers of a vector."""
     encoder: bool = False
-    """Whether the model generates no text."""
+    """Whether the model attends in both directions, so that a step computes a whole prompt."""
     embedder: bool = False
     """Whether the model's folder, or the configuration, says how it embeds."""
     max_length: int | None = None

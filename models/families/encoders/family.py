@@ -7,22 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.model_spec import RopeSpec
 from turnout.core.types.placement import Renamed
-from turnout.core.types.pooling import Activation, ScoreHead
 from turnout.models.config_reader import ConfigReader
 from turnout.models.encoder.spec import ACTIVATIONS, EncoderSpec
 from turnout.models.families.base import MOST_LAYERS, MOST_POSITIONS, read_dtype
+from turnout.models.score_head import read_head
 
 if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["BertLikeFamily", "EncoderFamily", "encoder_spec", "read_activation"]
-
-MOST_LABELS = 100_000
 
 
 class EncoderFamily(ModelFamily):
@@ -48,7 +45,7 @@ class EncoderFamily(ModelFamily):
         reader = ConfigReader(config)
         spec = self.encoder_spec(config["architectures"][0], reader)
         self._scores = spec.architecture.endswith("ForSequenceClassification")
-        return replace(spec, head=_read_head(reader, self.head_pooling(reader))) if self._scores else spec
+        return replace(spec, head=read_head(reader, self.head_pooling(reader))) if self._scores else spec
 
     @abstractmethod
     def encoder_spec(self, architecture: str, reader: ConfigReader) -> EncoderSpec:
@@ -149,23 +146,3 @@ def read_activation(reader: ConfigReader, key: str, default: str = "gelu") -> st
     if name not in ACTIVATIONS:
         raise reader.reject(key, f"it must be one of {', '.join(ACTIVATIONS)}")
     return name
-
-
-def _read_head(reader: ConfigReader, pooling: str) -> ScoreHead:
-    names = reader.mapping("id2label")
-    if not all(str(number) in names for number in range(len(names))):
-        raise reader.reject("id2label", "its keys should be the numbers from 0 on")
-    if len(names) > MOST_LABELS:
-        raise ModelError(f"{reader.where}: id2label names {len(names):,} labels; at most {MOST_LABELS:,}")
-    count = len(names) or reader.integer("num_labels", reader.integer("_num_labels", 2), most=MOST_LABELS)
-    labels = tuple(str(names.get(str(number), f"LABEL_{number}")) for number in range(count))
-    return ScoreHead(labels, pooling, _activation(reader.text("problem_type", ""), count))
-
-
-def _activation(problem: str, labels: int) -> Activation:
-    """Returns what turns scores into probabilities: as the cross-encoders of sentence-transformers, and the
-    classifiers of transformers, have it.
-    """
-    if problem == "regression" and labels > 1:
-        return "none"
-    return "sigmoid" if labels == 1 or problem == "multi_label_classification" else "softmax"

@@ -15,6 +15,7 @@ from turnout.models.embedder.folder import read_embedder
 from turnout.models.embedder.projections import load_projections
 
 OLD = "sentence_transformers.models"
+CPU = torch.device("cpu")
 
 
 def put(folder: Path, modules: list[tuple[str, str]], **files: object) -> None:
@@ -89,6 +90,19 @@ def test_what_is_not_supported_is_refused_by_name(
         read_embedder(tmp_path)
 
 
+@pytest.mark.parametrize(("second", "expected"), [(5, (3, 5)), (None, (3,))])
+def test_a_score_by_the_logits_of_tokens(
+    tmp_path: Path, second: int | None, expected: tuple[int, ...]
+) -> None:
+    config = {"true_token_id": 3, "false_token_id": second}
+    put(tmp_path, [("Transformer", ""), ("LogitScore", "1_LogitScore")], **{"1_LogitScore__config": config})
+    found = read_embedder(tmp_path)
+    assert found is not None and found.score_tokens == expected
+    (tmp_path / "1_LogitScore" / "config.json").write_text('{"true_token_id": "yes"}')
+    with pytest.raises(ModelError, match="should be token ids"):
+        read_embedder(tmp_path)
+
+
 def test_a_cross_encoders_activation(tmp_path: Path) -> None:
     activation = {"activation_fn": "torch.nn.modules.linear.Identity"}
     (tmp_path / "config.json").write_text(json.dumps({"sentence_transformers": activation}))
@@ -99,11 +113,13 @@ def test_projections(tmp_path: Path) -> None:
     config = {"in_features": 4, "out_features": 3, "activation_function": "torch.nn.modules.activation.Tanh"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=r"model\.safetensors"):
-        load_projections([tmp_path], torch.device("cpu"))
+        load_projections([tmp_path], 4, CPU)
     weight, bias, x = torch.randn(3, 4), torch.randn(3), torch.randn(2, 4)
     save_file({"linear.weight": weight, "linear.bias": bias}, tmp_path / "model.safetensors")
-    layers = load_projections([tmp_path], torch.device("cpu"))
+    layers = load_projections([tmp_path], 4, CPU)
     assert layers is not None and torch.allclose(layers(x), torch.tanh(x @ weight.T + bias), atol=1e-6)
+    with pytest.raises(ModelError, match="in_features = 4 should be 8, the size of the vectors"):
+        load_projections([tmp_path], 8, CPU)
     (tmp_path / "config.json").write_text(json.dumps({**config, "in_features": 5}))
     with pytest.raises(ModelError, match="does not hold the layer"):
-        load_projections([tmp_path], torch.device("cpu"))
+        load_projections([tmp_path], 4, CPU)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from encoded import are_close
 from family_checkpoints import write_checkpoint
 from served import build
 
@@ -84,7 +85,7 @@ def test_vectors_are_those_of_transformers(folder: Path) -> None:
             "token": states,
         }
         for name, vector in expected.items():
-            np.testing.assert_allclose(found[f"{name}-{number}"], vector.numpy(), atol=1e-5, rtol=1e-5)
+            are_close(found[f"{name}-{number}"], vector.numpy())
 
 
 def test_no_bit_depends_on_batches_or_chunks(folder: Path) -> None:

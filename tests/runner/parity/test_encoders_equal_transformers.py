@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from encoded import PROMPTS, engine_of, pooled
 from transformers import PreTrainedModel
 
 from turnout.config import EngineConfig
-from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
-from turnout.core.types.pooling import PoolingParams
-from turnout.core.types.request import RequestSpec
-from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine
 
 SHAPE = {
@@ -35,8 +32,6 @@ CONFIGS = {
     "DistilBert": {**DISTIL, "max_position_embeddings": 150},
     "ModernBert": {**SHAPE, **TOKENS, "max_position_embeddings": 150, "local_attention": 20},
 }
-LENGTHS = (1, 2, 17, 64, 65, 130, 149, 33)
-PROMPTS = [[3 + (7 * at + length) % 110 for at in range(length)] for length in LENGTHS]
 SECOND = {17: 9, 130: 70}
 """Of prompts that are pairs: where the second text begins."""
 
@@ -50,30 +45,6 @@ def made(folder: Path, name: str, task: str, **more: object) -> PreTrainedModel:
         parameter.data += 0.05 * torch.randn_like(parameter)
     model.save_pretrained(folder)
     return model
-
-
-def engine_of(folder: Path, **options: object) -> Engine:
-    return build_engine(EngineConfig(model=str(folder), device="cpu", **options)).engine  # type: ignore[arg-type]
-
-
-def pooled(
-    engine: Engine,
-    prompts: Sequence[Sequence[int]] = PROMPTS,
-    second: Mapping[int, int] | None = None,
-    **of: str,
-) -> list[np.ndarray]:
-    for at, prompt in enumerate(prompts):
-        params = PoolingParams(normalize=False, second_text=(second or {}).get(len(prompt), 0), **of)  # type: ignore[arg-type]
-        spec = RequestSpec(id=str(at), prompt=list(prompt), params=SamplingParams(), seed=0, pooling=params)
-        engine.add(spec)
-    found: dict[int, np.ndarray] = {}
-    while len(found) < len(prompts):
-        for delta in engine.step():
-            assert not delta.error, delta.error
-            if delta.pooled is not None:
-                numbers = np.frombuffer(delta.pooled.data, "<f4").reshape(delta.pooled.shape)
-                found[int(delta.request_id)] = numbers
-    return [found[at] for at in range(len(prompts))]
 
 
 @torch.inference_mode()

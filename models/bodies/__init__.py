@@ -1,0 +1,1 @@
+"""Decoders as embedders, classifiers and rerankers: another family's layers, with another head or none."""

@@ -1,0 +1,48 @@
+"""Which causal model an architecture has the layers of, by its name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from turnout.core.errors import ModelError
+
+__all__ = ["BodyName", "body_named", "refuse_other_tasks"]
+
+SCORES, BARE = "ForSequenceClassification", "Model"
+CAUSAL = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
+"""Causal models that are not called after their bodies."""
+OTHERS = {
+    "ForTokenClassification": "labels each token",
+    "ForQuestionAnswering": "marks the answer in a text",
+    "ForMultipleChoice": "chooses among several texts",
+    "ForNextSentencePrediction": "says which text follows another",
+}
+"""What other heads do, which no endpoint asks for."""
+
+
+class BodyName(NamedTuple):
+    """What the name of an architecture without a language head says."""
+
+    causal: str
+    """The architecture that has the same layers, and a language head."""
+    scores: bool
+    """Whether there is a classification head instead."""
+
+
+def body_named(architecture: str) -> BodyName | None:
+    """Returns what the name says; None: it is no body's."""
+    for suffix, scores in ((SCORES, True), (BARE, False)):
+        stem = architecture.removesuffix(suffix)
+        if stem and stem != architecture:
+            return BodyName(CAUSAL.get(stem, f"{stem}ForCausalLM"), scores)
+    return None
+
+
+def refuse_other_tasks(architecture: str) -> None:
+    """Raises ModelError for heads that nothing is served of."""
+    for suffix, does in OTHERS.items():
+        if architecture.endswith(suffix):
+            raise ModelError(
+                f"config.json: {architecture} {does}, which is not served; take a checkpoint that embeds "
+                "(…Model), classifies whole texts (…ForSequenceClassification) or generates (…ForCausalLM)"
+            )
