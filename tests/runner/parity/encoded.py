@@ -48,4 +48,5 @@ def pooled(
 
 def are_close(found: Vector, expected: Vector) -> None:
     """As embeddings of length 1 are compared, which these need not be."""
-    np.testing.assert_allclose(found, expected, atol=CLOSE * max(1, float(np.linalg.norm(expected, axis=-1).max())))
+    longest = float(np.linalg.norm(expected, axis=-1).max())
+    np.testing.assert_allclose(found, expected, atol=CLOSE * max(1, longest))
