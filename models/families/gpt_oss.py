@@ -91,7 +91,7 @@ class GptOss(DecoderFamily):
 
     def rename(self, key: str) -> Renamed:
         before, stacked, part = key.partition(".mlp.experts.")
-        if stacked:
+        if stacked and not part[0].isdigit():  # GGUF files are read expert by expert
             return tuple(_expert_parts(f"{before}{stacked}", part, self._experts))
         return super().rename(key.replace(".mlp.router.", ".mlp.gate."))
 

@@ -34,6 +34,30 @@ EXPERTS = {
     "ffn_down_exps": "mlp.experts.*.down_proj",
 }
 """A tensor of all experts: the star stands for the expert's number."""
+SINKS = {
+    "attn_norm": "input_layernorm",
+    "attn_sinks": "self_attn.sinks",
+    "post_attention_norm": "post_attention_layernorm",
+}
+LATENT = {
+    "attn_q": "self_attn.q_proj",
+    "attn_q_a": "self_attn.q_a_proj",
+    "attn_q_a_norm": "self_attn.q_a_layernorm",
+    "attn_q_b": "self_attn.q_b_proj",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+    "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+    "attn_kv_b": "self_attn.kv_b_proj",
+    "attn_k_b": "self_attn.kv_b_proj",
+    "attn_v_b": "",
+    "attn_output": "self_attn.o_proj",
+}
+"""Newer files have two tensors for the one that expands keys and values; `tensors` joins them."""
+SHARED_EXPERTS = {
+    "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+    "ffn_up_shexp": "mlp.shared_experts.up_proj",
+    "ffn_down_shexp": "mlp.shared_experts.down_proj",
+    "exp_probs_b": "mlp.gate.e_score_correction_bias",
+}
 SHARED_EXPERT = {
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
@@ -47,6 +71,9 @@ JOINED = {
     "ffn_down": "mlp.down_proj",
 }
 LLAMA = NORMS | ATTENTION | MLP
+DEEPSEEK = NORMS | LATENT | MLP | EXPERTS | SHARED_EXPERTS
+SIGMOID = 2
+"""What ``expert_gating_func`` says where scores of experts are no likelihoods."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +98,8 @@ def architecture_of(header: GGUFHeader) -> Architecture:
     name = header.architecture
     if name == "llama" and header.own("expert_count"):
         name = "mixtral"
+    if name == "deepseek2" and header.own("expert_gating_func") == SIGMOID:
+        name = "deepseek3"
     if name not in ARCHITECTURES:
         raise ModelError(
             f"{header.path}: GGUF files of the architecture {header.architecture!r} are not read, only "
@@ -163,6 +192,53 @@ def _smollm3(header: GGUFHeader) -> dict[str, Any]:
     return {**_llama(header), "no_rope_layer_interval": 4}
 
 
+def _gpt_oss(header: GGUFHeader) -> dict[str, Any]:
+    """Files say neither how far YaRN's ends are apart nor that they are not rounded; llama.cpp knows it."""
+    rope = rope_parameters(header)
+    ends = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False} if rope["rope_type"] == "yarn" else {}
+    return {
+        "num_local_experts": header.needed("expert_count"),
+        "num_experts_per_tok": header.needed("expert_used_count"),
+        "intermediate_size": header.needed("expert_feed_forward_length"),
+        "sliding_window": header.needed("attention.sliding_window"),
+        "rope_parameters": {**rope, **ends},
+        "attention_bias": True,
+    }
+
+
+def _deepseek(header: GGUFHeader) -> dict[str, Any]:
+    """Older files have the widths of whole heads where newer ones have those of compressed keys."""
+    turned = header.needed("rope.dimension_count")
+    key = header.own("attention.key_length_mla", header.own("attention.key_length"))
+    value = header.own("attention.value_length_mla", header.own("attention.value_length"))
+    rope, weight = rope_parameters(header), header.own("rope.scaling.yarn_log_multiplier")
+    scaled = {"mscale": weight * 10, "mscale_all_dim": weight * 10} if weight else {}
+    said = {
+        "q_lora_rank": "attention.q_lora_rank",
+        "first_k_dense_replace": "leading_dense_block_count",
+        "n_group": "expert_group_count",
+        "topk_group": "expert_group_used_count",
+    }
+    return {
+        **{name: header.own(key) for name, key in said.items()},
+        "topk_method": "group_limited_greedy" if header.own("expert_group_count", 1) > 1 else "greedy",
+        "n_routed_experts": header.needed("expert_count"),
+        "num_experts_per_tok": header.needed("expert_used_count"),
+        "n_shared_experts": header.needed("expert_shared_count"),
+        "moe_intermediate_size": header.needed("expert_feed_forward_length"),
+        "routed_scaling_factor": header.own("expert_weights_scale", 1.0),
+        "norm_topk_prob": header.own("expert_weights_norm", False),
+        "kv_lora_rank": header.needed("attention.kv_lora_rank"),
+        "qk_rope_head_dim": turned,
+        "qk_nope_head_dim": key - turned,
+        "v_head_dim": value,
+        "head_dim": turned,
+        "num_key_value_heads": header.needed("attention.head_count"),
+        "rope_parameters": {**rope, **scaled},
+        "hidden_act": "silu",
+    }
+
+
 ARCHITECTURES: Mapping[str, Architecture] = {
     "llama": Architecture("LlamaForCausalLM", "llama", LLAMA, _llama, paired=True),
     "mixtral": Architecture(
@@ -189,6 +265,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "phi3": Architecture("Phi3ForCausalLM", "phi3", NORMS | JOINED, _phi3),
     "granite": Architecture("GraniteForCausalLM", "granite", LLAMA, _granite, paired=True),
     "olmo2": Architecture("Olmo2ForCausalLM", "olmo2", NORMS_BEHIND | ATTENTION | HEAD_NORMS | MLP, _silu),
+    "gpt-oss": Architecture("GptOssForCausalLM", "gpt_oss", SINKS | ATTENTION | EXPERTS, _gpt_oss),
+    "deepseek2": Architecture("DeepseekV2ForCausalLM", "deepseek_v2", DEEPSEEK, _deepseek),
+    "deepseek3": Architecture("DeepseekV3ForCausalLM", "deepseek_v3", DEEPSEEK, _deepseek),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", LLAMA, _smollm3, paired=True),
 }
-"""By ``general.architecture``; files of Mistral say llama, and Mixtral's too."""
+"""By ``general.architecture``; files of Mistral say llama, and Mixtral's too; DeepSeek V3's say deepseek2."""

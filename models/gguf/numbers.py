@@ -9,7 +9,7 @@ from torch import Tensor
 
 from turnout.models.gguf.header import BLOCKS
 
-__all__ = ["FLOAT_TYPES", "QuantizedRows", "dequantized"]
+__all__ = ["FLOAT_TYPES", "QuantizedRows", "dequantized", "mxfp4_blocks"]
 
 FLOAT_TYPES = {
     "f32": torch.float32,
@@ -78,6 +78,16 @@ def _q6_k(blocks: Tensor) -> Tensor:
     codes = (low | ((high >> shifts) & 3) << 4).view(torch.int8).sub_(32).float()
     scale = blocks[:, 192:208].contiguous().view(torch.int8).float() * _halves(blocks[:, 208:])
     return codes.view(-1, 16, 16).mul_(scale.unsqueeze(-1)).flatten(1)
+
+
+def mxfp4_blocks(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the blocks and scales of MXFP4 in safetensors' order. rows: uint8 [rows, groups · 17].
+
+    Blocks are uint8 [rows, groups, 16], a byte for two neighbours; scales uint8 [rows, groups].
+    """
+    stored = rows.view(len(rows), -1, 17)
+    codes = torch.cat([stored[..., 1:] & 15, stored[..., 1:] >> 4], dim=-1)  # codes 0 to 15, then 16 to 31
+    return codes[..., ::2] | codes[..., 1::2] << 4, stored[..., 0]
 
 
 def _halves(stored: Tensor) -> Tensor:

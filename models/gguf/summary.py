@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 from turnout.models.gguf.folder import LINK
@@ -27,6 +28,12 @@ def describe_types(folder: Path, dtype: str, device: str) -> list[str]:
         if len(tensor.shape) > 1:
             sizes[tensor.type] += tensor.size
     held = HELD if device == "cpu" else HELD_ON_GPU
-    kinds = [(kind, "kept in its blocks" if kind in held else f"widened to {dtype}") for kind in sizes]
+    kinds = [(kind, _how(kind, held) or f"widened to {dtype}") for kind in sizes]
     parts = [f"{sizes[kind] / 1e6:,.0f} MB of {kind}, {how}" for kind, how in kinds if kind != dtype]
     return [f"weights of the file: {'; '.join(parts)}"]
+
+
+def _how(kind: str, held: Collection[str]) -> str:
+    if kind == "mxfp4":
+        return "held exactly, in blocks of q8_0"
+    return "kept in its blocks" if kind in held else ""

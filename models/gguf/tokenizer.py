@@ -23,8 +23,11 @@ CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{{0}}|[^\r\n\p{{L}}\p{{N}}]?{UP
 REST_WITH_SLASH = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEKKEN = rf"{CASED.replace('{0}', '')}|\p{{N}}|{REST_WITH_SLASH}"
 GPT4O = rf"{CASED.replace('{0}', ENDINGS + '?')}|\p{{N}}{{1,3}}|{REST_WITH_SLASH}"
+SYMBOLS = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+MARKED = r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+DEEPSEEK3 = (r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", f"{SYMBOLS}|{MARKED}")
 
-SPLITS: Mapping[str, str] = {
+SPLITS: Mapping[str, str | tuple[str, ...]] = {
     "llama-bpe": LLAMA3,
     "llama3": LLAMA3,
     "llama-v3": LLAMA3,
@@ -36,8 +39,9 @@ SPLITS: Mapping[str, str] = {
     "tekken": TEKKEN,
     "gpt-4o": GPT4O,
     "llama4": GPT4O,
+    "deepseek-v3": DEEPSEEK3,
 }
-"""The expressions that split text before merging, by ``tokenizer.ggml.pre``."""
+"""The expressions that split text before merging, by ``tokenizer.ggml.pre``: one, or several in turn."""
 GPT2 = ("default", "gpt-2", "olmo", "phi-2", "jina-en", "roberta-bpe", "granite-docling")
 """Those that split as GPT-2."""
 DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone")
@@ -92,7 +96,9 @@ def _bytes(header: GGUFHeader, tokens: list[str]) -> Tokenizer:
     pre = _pre(header)
     made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre in LLAMA3_NAMES))
     if pre in SPLITS:
-        split: list[Any] = [pre_tokenizers.Split(Regex(SPLITS[pre]), behavior="isolated")]
+        rules = SPLITS[pre]
+        steps = (rules,) if isinstance(rules, str) else rules
+        split: list[Any] = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in steps]
     elif pre in DIGITS:
         split = [pre_tokenizers.Digits(individual_digits=True)]
     elif pre in GPT2:

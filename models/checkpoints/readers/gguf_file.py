@@ -12,9 +12,10 @@ from torch import Tensor
 
 from turnout.core.errors import ModelError
 from turnout.core.types.placement import Index
+from turnout.models.checkpoints.readers.mxfp4 import fits_eight_bits, in_eight_bits
 from turnout.models.checkpoints.readers.reader import WeightFile
-from turnout.models.gguf.header import read_header
-from turnout.models.gguf.numbers import dequantized
+from turnout.models.gguf.header import GGUFTensor, read_header
+from turnout.models.gguf.numbers import dequantized, mxfp4_blocks
 from turnout.models.gguf.summary import HELD
 from turnout.models.gguf.tensors import StoredTensor, stored_tensors
 
@@ -28,16 +29,22 @@ class GGUFFile(WeightFile):
         return list(self._tensors)
 
     def shape(self, key: str) -> tuple[int, ...]:
-        return self._tensors[key].stored.shape
+        return self._tensors[key].shape
 
     def blocks(self, key: str) -> str | None:
-        tensor = self._tensors[key].stored
-        return tensor.type if tensor.type in HELD and len(tensor.shape) == 2 else None
+        tensor = self._tensors[key]
+        if tensor.values is not None or len(tensor.shape) != 2:
+            return None
+        kind = tensor.stored.type
+        return "q8_0" if kind == "mxfp4" else kind if kind in HELD else None
 
     @contextmanager
     def read(self, key: str, take: Index = ()) -> Iterator[Tensor]:
         tensor = self._tensors[key]
-        rows = self._rows(tensor)
+        rows = self._rows(tensor.stored)
+        if tensor.values is not None:
+            yield self._expansion(rows, tensor, tensor.values)[take]
+            return
         if len(tensor.stored.shape) == 1:
             numbers = tensor.in_order(dequantized(rows, tensor.stored.type).flatten())
         else:
@@ -46,15 +53,28 @@ class GGUFFile(WeightFile):
 
     def read_blocks(self, key: str, take: Index = ()) -> Tensor:
         tensor = self._tensors[key]
-        return tensor.in_order(self._rows(tensor))[take].contiguous()
+        rows = tensor.in_order(self._rows(tensor.stored))[take].contiguous()
+        return self._in_eight_bits(key, rows) if tensor.stored.type == "mxfp4" else rows
 
     @cached_property
     def _tensors(self) -> dict[str, StoredTensor]:
         return {tensor.name: tensor for tensor in stored_tensors(read_header(self.path))}
 
-    def _rows(self, tensor: StoredTensor) -> Tensor:
+    def _expansion(self, rows: Tensor, keys: StoredTensor, values: GGUFTensor) -> Tensor:
+        """Returns what expands keys and values, as Hugging Face's checkpoints have it: both of each head."""
+        by_head = dequantized(rows, keys.stored.type).view(keys.stored.shape).transpose(1, 2)
+        more = dequantized(self._rows(values), values.type).view(values.shape)
+        return torch.cat([by_head, more.to(by_head.dtype)], dim=1).flatten(0, 1)
+
+    def _in_eight_bits(self, key: str, rows: Tensor) -> Tensor:
+        """Returns Q8_0's blocks of the same numbers as MXFP4's in `rows`."""
+        blocks, scales = mxfp4_blocks(rows)
+        if fits_eight_bits(blocks, scales):
+            return in_eight_bits(blocks, scales)
+        raise ModelError(f"{self.path}: {key!r} has scales beyond float16's; take the safetensors checkpoint")
+
+    def _rows(self, stored: GGUFTensor) -> Tensor:
         """Returns the bytes of all rows: uint8 [rows, bytes]."""
-        stored = tensor.stored
         data = torch.empty(stored.size, dtype=torch.uint8)
         try:
             with self.path.open("rb", buffering=0) as file:

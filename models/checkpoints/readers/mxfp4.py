@@ -22,7 +22,7 @@ from turnout.core.errors import ModelError
 from turnout.core.types.placement import Index
 from turnout.models.checkpoints.readers.reader import WeightFile
 
-__all__ = ["Mxfp4File", "decoded", "with_mxfp4"]
+__all__ = ["Mxfp4File", "decoded", "fits_eight_bits", "in_eight_bits", "with_mxfp4"]
 
 BLOCKS, SCALES = "_blocks", "_scales"
 NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
@@ -85,18 +85,15 @@ class Mxfp4File(WeightFile):
             return self._file.blocks(key)
         file, name = self._blocks[key]
         with file.read(name) as scales:
-            beyond = (scales < LOWEST) | (scales > HIGHEST)
-        return None if beyond.any() and self._has_numbers(key, beyond) else "q8_0"
+            if not _beyond(scales).any():
+                return "q8_0"
+            with self._file.read(key) as blocks:
+                return "q8_0" if fits_eight_bits(blocks, scales) else None
 
     def read_blocks(self, key: str, take: Index = ()) -> Tensor:
         if key not in self._blocks:
             return self._file.read_blocks(key, take)
-        return _in_eight_bits(*self._stored(key, take))
-
-    def _has_numbers(self, key: str, groups: Tensor) -> bool:
-        """Says whether `groups`, bool of the shape of scales, have other numbers than 0."""
-        with self._file.read(key) as blocks:
-            return bool((blocks[groups] & 0x77).any())
+        return in_eight_bits(*self._stored(key, take))
 
     def _stored(self, key: str, take: Index) -> tuple[Tensor, Tensor]:
         """Returns blocks and scales of the rows `take`, in memory of their own."""
@@ -112,7 +109,16 @@ def decoded(blocks: Tensor, scales: Tensor) -> Tensor:
     return numbers.mul_(FACTORS.bfloat16()[scales.int()][..., None]).flatten(-2)
 
 
-def _in_eight_bits(blocks: Tensor, scales: Tensor) -> Tensor:
+def fits_eight_bits(blocks: Tensor, scales: Tensor) -> bool:
+    """Says whether groups with scales beyond float16 have zeros alone. blocks: […, groups, 16]."""
+    return not bool((blocks[_beyond(scales)] & 0x77).any())
+
+
+def _beyond(scales: Tensor) -> Tensor:
+    return (scales < LOWEST) | (scales > HIGHEST)
+
+
+def in_eight_bits(blocks: Tensor, scales: Tensor) -> Tensor:
     """Returns the same numbers in Q8_0's blocks: uint8 [outputs, bytes]. blocks: [outputs, groups, 16]."""
     # Groups with scales beyond float16 have zeros alone.
     halves = (FACTORS / 2)[scales.clamp(LOWEST, HIGHEST).int()].half()

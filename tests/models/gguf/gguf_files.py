@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import gguf
 import numpy as np
 import torch
+from gguf_parts import put_together, taken_apart
 from safetensors.torch import load_file, save_file
 
 __all__ = ["write_gguf"]
@@ -21,6 +22,9 @@ ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gemma3_text": "gemma3",
+    "gpt_oss": "gpt-oss",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
 }
 """llama.cpp's names of model types, where they are not the same."""
 PAIRED = ("llama", "mixtral", "granite", "smollm3")
@@ -36,19 +40,24 @@ def write_gguf(
     tokenizer: bool = False,
     pre: str = "qwen2",
     widened: Path | None = None,
+    latent: bool = True,
 ) -> Path:
     """Writes the checkpoint in `folder`; matrices in blocks of `kind`, where their width allows it.
 
+    latent: DeepSeek's keys and values are expanded by two tensors, as in newer files.
     widened: where to write the safetensors checkpoint of the numbers that the file stands for.
     """
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(file, ARCHITECTURES.get(config["model_type"], config["model_type"]))
     _describe(writer, config)
+    if "kv_lora_rank" in config:
+        _describe_latent(writer, config, latent)
     if tokenizer:
         _tokenizer(writer, folder, pre)
     else:
         writer.add_tokenizer_model("none")
-    meant = {name: _converted(config, name, value, kind) for name, value in _tensors(folder)}
+    tensors = taken_apart(config, dict(_tensors(folder)), latent=latent)
+    meant = {name: _converted(config, name, value, kind) for name, value in tensors.items()}
     for name, values in _joined({name: each.stored for name, each in meant.items()}).items():
         writer.add_tensor(_name(writer, config, name), *values)
     writer.write_header_to_file()
@@ -60,7 +69,7 @@ def write_gguf(
         for shard in widened.glob("*.safetensors*"):
             shard.unlink()
         save_file(
-            {name: each.meant for name, each in meant.items()},
+            put_together(config, {name: each.meant for name, each in meant.items()}),
             widened / "model.safetensors",
             metadata={"format": "pt"},
         )
@@ -77,7 +86,7 @@ def _describe(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
-    if config.get("head_dim"):
+    if config.get("head_dim") and "kv_lora_rank" not in config:
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
@@ -118,8 +127,40 @@ def _describe_more(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     for key, add in known.items():
         if config.get(key) is not None:
             add(config[key])
+    if config["model_type"] == "gpt_oss":
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
     if rope.get("partial_rotary_factor", 1.0) < 1:
         writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * head))
+
+
+def _describe_latent(writer: gguf.GGUFWriter, config: Mapping[str, Any], latent: bool) -> None:
+    """As files of DeepSeek have it; those for latent attention tell the widths of what is kept."""
+    turned, plain, rank = (config[key] for key in ("qk_rope_head_dim", "qk_nope_head_dim", "kv_lora_rank"))
+    lengths = [(writer.add_key_length, plain + turned), (writer.add_value_length, config["v_head_dim"])]
+    if latent:
+        lengths = [
+            (writer.add_key_length, rank + turned),
+            (writer.add_value_length, rank),
+            (writer.add_key_length_mla, plain + turned),
+            (writer.add_value_length_mla, config["v_head_dim"]),
+        ]
+    for add, length in lengths:
+        add(length)
+    writer.add_kv_lora_rank(rank)
+    if config.get("q_lora_rank"):
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_rope_dimension_count(turned)
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_expert_count(config["n_routed_experts"])
+    writer.add_expert_shared_count(config.get("n_shared_experts") or 1)
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    writer.add_expert_weights_norm(bool(config.get("norm_topk_prob")))
+    sigmoid = config["model_type"] == "deepseek_v3"
+    writer.add_expert_gating_func(
+        gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX
+    )
+    writer.add_expert_group_count(config["n_group"])
+    writer.add_expert_group_used_count(config["topk_group"])
 
 
 def _llama3(rope: Mapping[str, Any], config: Mapping[str, Any]) -> np.ndarray:
@@ -188,8 +229,12 @@ def _converted(config: Mapping[str, Any], name: str, value: torch.Tensor, kind: 
     if config["model_type"].startswith("gemma") and name.endswith("norm.weight"):
         more = 1.0
     numbers = (value[order] + more).numpy()
+    if config["model_type"] == "gpt_oss" and ".experts." in name:
+        kind = "MXFP4"
     type_ = gguf.GGMLQuantizationType[kind]
-    plain = numbers.ndim == 1 or ".mlp.gate." in name or "shared_expert_gate" in name
+    plain = numbers.ndim == 1 or any(
+        part in name for part in (".mlp.gate.", ".router.", "shared_expert_gate")
+    )
     if plain or numbers.shape[-1] % gguf.GGML_QUANT_SIZES[type_][0]:
         stored = numbers.astype(np.float32)
         return Converted((stored.squeeze(0) if len(stored) == 1 else stored, None, None), value + more - more)
@@ -205,9 +250,9 @@ def _joined(tensors: Mapping[str, Any]) -> dict[str, Any]:
     for name, values in sorted(
         tensors.items(), key=lambda each: [int(n) for n in re.findall(r"\d+", each[0])]
     ):
-        joined.setdefault(re.sub(r"experts\.\d+\.", "experts.", name), []).append(values)
+        joined.setdefault(re.sub(r"\.experts\.\d+\.", ".experts.", name), []).append(values)
     return {
-        name: each[0] if "experts." not in name else (np.stack([part[0] for part in each]), *each[0][1:])
+        name: each[0] if ".experts." not in name else (np.stack([part[0] for part in each]), *each[0][1:])
         for name, each in joined.items()
     }
 
@@ -231,6 +276,8 @@ def _name(writer: gguf.GGUFWriter, config: Mapping[str, Any], name: str) -> str:
     """As the library maps names."""
     kinds = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(kinds[writer.arch], config["num_hidden_layers"])
+    for ending, made in (("e_score_correction_bias", "e_score_correction.bias"), ("sinks", "sinks.weight")):
+        name = name.replace(ending, made)  # as the converter does
     found = names.get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, name
     return found

@@ -31,9 +31,18 @@ GGUF = Callable[..., Path]
 class Ruled(DenseAttend):
     """Attention over one sequence, by each layer's rule."""
 
-    def __call__(self, layer: int, q: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
-        self.lengths = (len(q),)
-        return super().__call__(layer, q, *rest)
+    def __call__(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor | None,
+        v: torch.Tensor | None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        self.lengths, rule = (len(q),), self._rules[layer]
+        if k is not None and rule.values_in_keys:
+            v = k[..., : rule.value_dim]
+        return super().__call__(layer, q, k, v, sinks)
 
 
 def loaded(file: Path, kernels: CpuKernels | None = None) -> tuple[nn.Module, Sequence[LayerAttention]]:
@@ -116,6 +125,9 @@ OTHERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "phi3": ("phi3", {"sliding_window": 20}),
     "phi4-mini": ("phi4-mini", {}),
     "smollm3": ("smollm3", {"no_rope_layer_interval": 4}),
+    "gpt-oss": ("gpt-oss", {"hidden_size": 64, "intermediate_size": 64}),
+    "deepseek2": ("deepseek-v2", {}),
+    "deepseek3": ("deepseek-v3", {}),
 }
 QUICK = ("gemma3", "qwen2moe")
 
