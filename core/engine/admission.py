@@ -13,6 +13,7 @@ from turnout.core.errors import Interrupted, RequestError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.plugin_faults import title_of
 from turnout.core.scheduling.scheduler import Scheduler
+from turnout.core.types.pooling import NO_TEXT
 from turnout.core.types.request import Request, RequestSpec
 
 __all__ = ["Admission", "Limits"]
@@ -59,7 +60,7 @@ class Admission:
         if spec.pooling is not None:
             return self._admit_pooling(spec, now)
         if not self._limits.generates:
-            raise RequestError("the model generates no text: it gives embeddings or scores", "model")
+            raise RequestError(NO_TEXT, "model")
         decoding, width = self._dispatch.choose(spec.params)
         _check_resumes(spec, decoding)
         request = Request(

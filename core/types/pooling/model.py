@@ -9,8 +9,10 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Activation", "EmbedderConfig", "PoolingFacts", "ScoreHead", "Similarity"]
+__all__ = ["NO_TEXT", "Activation", "EmbedderConfig", "PoolingFacts", "ScoreHead", "Similarity"]
 
+NO_TEXT = "the model generates no text: it gives embeddings or scores"
+"""Why a request that generates is refused."""
 Activation = Literal["sigmoid", "softmax", "none"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 

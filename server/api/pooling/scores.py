@@ -56,7 +56,7 @@ async def rerank(request: Request) -> Response:
     context = context_of(request)
     body = await read_body(request, RerankRequest, limit=context.config.max_body_size)
     context = context.of(body.model)
-    id, texts = Asked.new_id("rerank"), body.texts
+    id, texts = Asked.new_id("rerank"), body.documents
     of_cohere = request.url.path == "/v2/rerank"
     shown = not of_cohere if body.return_documents is None else body.return_documents
     most = COHERES_LENGTH if of_cohere and body.max_tokens_per_doc is None else body.max_tokens_per_doc

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validat
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.core.types.pooling import PoolingParams, Task
-from turnout.server.protocol.base import FailFastList
 from turnout.server.protocol.chat import Messages
 from turnout.server.protocol.token_ids import Truncation, are_token_ids
 from turnout.server.protocol.unsupported import OF_POOLING, refuse_unsupported
@@ -169,7 +168,7 @@ class RerankRequest(PooledRequest):
 
     query: str
     """What documents are ranked for."""
-    documents: FailFastList[str | _Document]
+    documents: Annotated[list[str], SkipValidation]
     """Texts, or objects with a `text`."""
     top_n: Annotated[int, Field(ge=1)] | None = None
     """Return so many of the best. Default: all."""
@@ -179,14 +178,16 @@ class RerankRequest(PooledRequest):
     """Cohere's. Keep only so many tokens of each document, and with its query as many as the model takes.
     Default: of `/v2/rerank` 4096, else longer documents are refused."""
 
-    @field_validator("documents", mode="after")
+    @field_validator("documents", mode="before", json_schema_input_type=list[str | _Document])
     @classmethod
-    def _few(cls, value: list[str | _Document]) -> list[str | _Document]:
-        return _counted(value)
-
-    @property
-    def texts(self) -> list[str]:
-        return [each if isinstance(each, str) else each.text for each in self.documents]
+    def _texts(cls, value: object) -> list[str]:
+        if not isinstance(value, list):
+            raise ValueError("a list of documents is expected")
+        texts = [each.get("text") if isinstance(each, dict) else each for each in value]
+        for at, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(f"document {at} is expected to be a string, or an object with a text")
+        return _counted(texts)
 
     def pooling_params(self) -> PoolingParams:
         return PoolingParams(task="classify")

@@ -193,6 +193,34 @@ CHATS = [
     Attack("tokens that are numbers", "/detokenize", {"tokens": [1.5]}, param="tokens[0]"),
     Attack("tokens that no one knows", "/detokenize", {"tokens": [2**31 - 1] * 50}, 200),
 ]
+EMBED, RERANK = "/v1/embeddings", "/v1/rerank"
+POOLED = [
+    Attack("a million texts", EMBED, {"input": ["a"] * 10**6}, 413),
+    Attack("texts beyond the bound", EMBED, {"input": ["a"] * 2049}, param="input"),
+    Attack("a text of a million tokens", EMBED, {"input": [5] * 10**6}, param="input"),
+    Attack("a token that is not in the vocabulary", EMBED, {"input": [[5], [4096]]}, param="input"),
+    Attack("a text of no tokens", EMBED, {"input": [[5], []]}, param="input"),
+    Attack(
+        "base64 of other numbers", EMBED, {"input": "a", "encoding_format": "int8"}, param="encoding_format"
+    ),
+    Attack(
+        "vectors of another type", EMBED, {"input": "a", "embedding_type": "ubinary"}, param="embedding_type"
+    ),
+    Attack("endless dimensions", EMBED, {"input": "a", "dimensions": 10**400}, param="dimensions"),
+    Attack(
+        "nothing left of a text",
+        EMBED,
+        {"input": "a", "truncate_prompt_tokens": 0},
+        param="truncate_prompt_tokens",
+    ),
+    Attack("a text cut to more than there is", EMBED, {"input": "a", "truncate_prompt_tokens": 10**6}, 200),
+    Attack("a model without a head that ranks", RERANK, {"query": "a", "documents": ["b"]}, param="model"),
+    Attack("a model without a head that classifies", "/classify", {"input": "a"}, param="model"),
+    Attack(
+        "a document without a text", RERANK, {"query": "a", "documents": [{"txt": "b"}]}, param="documents"
+    ),
+    Attack("documents ranked by a field", RERANK, {"query": "a", "documents": ["b"], "rank_fields": ["c"]}),
+]
 COMMANDS = [
     Attack("a map of anything", "/admin/kv?map=%ff", param="map"),
     Attack("an arm that there is not", "/admin/kv?arm=%00", param="arm"),
@@ -212,7 +240,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(
-    "attack", [*KEYS, *PATHS, *PARAMETERS, *CHATS, *COMMANDS], ids=lambda attack: attack.name
+    "attack", [*KEYS, *PATHS, *PARAMETERS, *CHATS, *POOLED, *COMMANDS], ids=lambda attack: attack.name
 )
 def test_each_is_answered_as_documented(locked: TinyServer, attack: Attack) -> None:
     status, answer = attack.send(locked)

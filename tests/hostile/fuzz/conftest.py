@@ -25,6 +25,14 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
     folder = tmp_path_factory.mktemp("fuzzed")
     stores = ("--response-store", str(folder / "responses.db"), "--batch-dir", str(folder / "batches"))
     with serving(
-        "--max-model-len", "512", "--kv-memory", "64MiB", "--engine-restarts", "0", *stores
+        "--max-model-len",
+        "512",
+        "--kv-memory",
+        "64MiB",
+        "--engine-restarts",
+        "0",
+        "--pooling",
+        "last",
+        *stores,
     ) as server:
         yield server

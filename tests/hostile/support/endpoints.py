@@ -18,7 +18,15 @@ from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.infill import InfillRequest
 from turnout.server.protocol.messages import CountRequest, MessagesRequest
+from turnout.server.protocol.ollama.embed import OllamaEmbed
 from turnout.server.protocol.ollama.requests import OllamaChat, OllamaGenerate, ShowRequest
+from turnout.server.protocol.pooling.requests import (
+    ClassifyRequest,
+    EmbeddingRequest,
+    PoolingRequest,
+    RerankRequest,
+    ScoreRequest,
+)
 from turnout.server.protocol.responses_request import ResponsesRequest
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
 
@@ -76,6 +84,12 @@ ENDPOINTS: dict[str, Endpoint] = {
     "tokenize": ("/tokenize", TokenizeRequest, {"prompt": "def"}),
     "tokenize-chat": ("/tokenize", TokenizeRequest, {"messages": SAID, "tools": TOOLS}),
     "detokenize": ("/detokenize", DetokenizeRequest, {"tokens": [1, 2, 3]}),
+    "embeddings": ("/v1/embeddings", EmbeddingRequest, {"input": ["def", "a b"], "dimensions": 8}),
+    "pooling": ("/pooling", PoolingRequest, {"input": [[5, 6], [7]], "task": "token_embed"}),
+    "rerank": ("/v1/rerank", RerankRequest, {"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1}),
+    "score": ("/v1/score", ScoreRequest, {"text_1": "a", "text_2": ["b", "c"]}),
+    "classify": ("/classify", ClassifyRequest, {"input": "a"}),
+    "ollama-embed": ("/api/embed", OllamaEmbed, {"model": MODEL, "input": ["a", "b"]}),
     "prefixes": ("/admin/prefixes", PrefixRequest, {"name": "fuzz", "prompt": "def f():\n    pass\n" * 12}),
     "scheduler": ("/admin/scheduler", PolicyChange, {"name": "mlfq"}),
     "ab": ("/admin/ab", ArmChange, {"action": "stop", "arm": "base"}),
