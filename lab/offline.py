@@ -9,6 +9,7 @@ from itertools import count
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import EngineError
 from turnout.core.types.messages import Delta
+from turnout.core.types.pooling import PoolingParams
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.jobs.job import Job
@@ -47,7 +48,7 @@ def run_offline(
 
 def _spec(id: str, record: Record, prompts: Prompts) -> RequestSpec:
     job = record.job
-    params = SamplingParams(temperature=0, max_tokens=job.output, ignore_eos=True)
+    params = SamplingParams(temperature=0, max_tokens=max(1, job.output), ignore_eos=True)
     return RequestSpec(
         id=id,
         prompt=prompts.of(record.index),
@@ -55,6 +56,7 @@ def _spec(id: str, record: Record, prompts: Prompts) -> RequestSpec:
         seed=0,
         priority=job.priority,
         client=job.client,
+        pooling=None if job.output else PoolingParams(),
     )
 
 

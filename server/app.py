@@ -132,7 +132,14 @@ ROUTES = [
 """Every path; `server.http.access.auth` decides which of them need a key."""
 
 
-BATCHED = {"/v1/completions": completions, "/v1/chat/completions": chat, "/v1/responses": responses}
+BATCHED = {
+    "/v1/completions": completions,
+    "/v1/chat/completions": chat,
+    "/v1/responses": responses,
+    "/v1/embeddings": pooling_api.embeddings,
+    "/v1/rerank": scores.rerank,
+    "/v1/score": scores.score,
+}
 """What answers the lines of batches, by their `url`."""
 
 

@@ -18,7 +18,7 @@ from turnout.core.errors import ConfigError, EngineError
 from turnout.lab.jobs.job import Workload
 from turnout.lab.jobs.prompts import DEFAULT_VOCABULARY, Prompts
 from turnout.lab.load.generator import LoadRun, run_load
-from turnout.lab.load.target import Target
+from turnout.lab.load.target import PATHS, TEXT_ONLY, Endpoint, Target
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.results.record import Record
 from turnout.lab.results.summary import PERCENTILES, Summary, summarize
@@ -27,6 +27,13 @@ from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 
+BACKENDS = {
+    "completions": "openai",
+    "chat": "openai-chat",
+    "embeddings": "openai-embeddings",
+    "rerank": "vllm-rerank",
+}
+"""vLLM's names."""
 WARM_UP_SEED = 2**62
 """Added to the seed, so that the requests of the warm-up have other prompts than the measured ones."""
 
@@ -39,12 +46,13 @@ class LoadOptions:
     model: str | None
     workload: str
     seed: int
-    endpoint: Literal["completions", "chat"]
+    endpoint: Endpoint
     prompts: Literal["tokens", "text"] | None
     tokenizer: str | None
     vocabulary: int
     ignore_eos: bool
     extra_body: str | None
+    texts: int
     api_key: str | None
     timeout: float | None
 
@@ -58,10 +66,11 @@ class LoadOptions:
             self.url,
             model=self.model or "",
             endpoint=self.endpoint,
-            prompts=self.prompts or ("text" if self.endpoint == "chat" else "tokens"),
+            prompts=self.prompts or ("text" if self.endpoint in TEXT_ONLY else "tokens"),
             ignore_eos=self.ignore_eos,
             body=_json_object(self.extra_body),
             api_key=self.api_key or "",
+            texts=self.texts,
         )
         return target if self.model else replace(target, model=_served(target))
 
@@ -78,7 +87,7 @@ class LoadOptions:
 @click.option("--seed", default=0, show_default=True, help="Seed of arrivals, lengths and prompts.")
 @click.option(
     "--endpoint",
-    type=click.Choice(["completions", "chat"]),
+    type=click.Choice(list(PATHS)),
     default="completions",
     show_default=True,
     help="Endpoint to send requests to.",
@@ -87,7 +96,14 @@ class LoadOptions:
     "--prompts",
     type=click.Choice(["tokens", "text"]),
     help="Send prompts as token ids, or as text, a common word for each token, which the server "
-    "counts; default: tokens, but text for chat.",
+    "counts; default: tokens, but text for chat and rerank.",
+)
+@click.option(
+    "--texts",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Texts of a request for embeddings, or documents of one to rank, each as long as a prompt.",
 )
 @click.option(
     "--tokenizer", metavar="MODEL", help="Model whose tokenizer counts the tokens of a trace with texts."
@@ -233,7 +249,7 @@ def _figures(settings: LoadOptions, workload: Workload, target: Target) -> dict[
     """Returns what was measured, under vLLM's names where there are some."""
     return {
         **run_facts(),
-        "backend": "openai-chat" if target.endpoint == "chat" else "openai",
+        "backend": BACKENDS[target.endpoint],
         "base_url": target.url,
         "model_id": target.model,
         "workload": workload.name,

@@ -38,7 +38,9 @@ def _latencies(summary: Summary) -> list[list[str]]:
     ranks = next(iter(summary.latencies.values())).percentiles
     header = ["milliseconds", "mean", "median", "std", *(f"p{rank:g}" for rank in ranks)]
     rows = [
-        [LATENCIES[name], *(f"{ms:.2f}" for ms in _values(each))] for name, each in summary.latencies.items()
+        [LATENCIES[name], *(f"{ms:.2f}" for ms in _values(each))]
+        for name, each in summary.latencies.items()
+        if each.count or not summary.completed or summary.total_output_tokens
     ]
     return [header, *rows]
 

@@ -21,7 +21,7 @@ class Job:
     prompt: int
     """Tokens, at least 1."""
     output: int
-    """Tokens that it generates, at least 1: clients ask for exactly so many."""
+    """Tokens that it generates: clients ask for exactly so many; 0: its prompt is pooled instead."""
     blocks: tuple[int, ...] = ()
     """Names of the prompt's leading blocks of `block_size` tokens: equal names, equal tokens."""
     block_size: int = 0

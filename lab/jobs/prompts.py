@@ -55,14 +55,14 @@ class Prompts:
         It begins with the job's blocks or, if more, with what its session has said; the rest is its own.
         """
         job = self._jobs[index]
-        prompt = [token for name in job.blocks for token in self._made(f"block {name}", job.block_size)]
+        prompt = [token for name in job.blocks for token in self.made(f"block {name}", job.block_size)]
         said = self._said.get(job.session, [])
         if said[: len(prompt)] == prompt:
             prompt = said
-        prompt = prompt[: job.prompt] + self._made(f"prompt {index}", job.prompt - len(prompt))
+        prompt = prompt[: job.prompt] + self.made(f"prompt {index}", job.prompt - len(prompt))
         if job.session:
             # Until the true answer is known, and where it never is: something of its length.
-            self._say(index, prompt + self._made(f"answer {index}", job.output))
+            self._say(index, prompt + self.made(f"answer {index}", job.output))
         return prompt
 
     def answered(self, index: int, tokens: Sequence[int]) -> None:
@@ -78,7 +78,7 @@ class Prompts:
         else:
             self._said[session] = said
 
-    def _made(self, name: str, count: int) -> list[int]:
+    def made(self, name: str, count: int) -> list[int]:
         """Tokens that are a function of the seed and `name`."""
         if count <= 0:
             return []

@@ -23,6 +23,10 @@ WORDS = _COMMON.split()
 """Words that nearly every vocabulary has as one token, with the space before."""
 
 
+QUERY_TOKENS = 16
+"""Of a query that documents are ranked for."""
+
+
 class Contents(Protocol):
     def of(self, index: int) -> Content:
         """The content of the job of this index; turns of a session are asked for in order."""
@@ -31,6 +35,8 @@ class Contents(Protocol):
 
 
 def contents_for(target: Target, jobs: Sequence[Job], prompts: Prompts) -> Contents:
+    if target.pools:
+        return _Pooled(jobs, prompts, target)
     if target.prompts == "tokens":
         return _Tokens(prompts)
     return _Text(jobs, prompts, chat=target.endpoint == "chat")
@@ -46,6 +52,31 @@ class _Tokens:
         return self._prompts.of(index)
 
     def answered(self, index: int, text: str) -> None: ...
+
+
+class _Pooled:
+    """A job's prompt, and texts as long as the prompts of the jobs after it; of a ranking, a query before."""
+
+    def __init__(self, jobs: Sequence[Job], prompts: Prompts, target: Target) -> None:
+        self._jobs = jobs
+        self._prompts = prompts
+        self._target = target
+
+    def of(self, index: int) -> Content:
+        jobs, made = self._jobs, self._prompts.made
+        texts = [self._prompts.of(index)]
+        for number in range(1, self._target.texts):
+            length = jobs[(index + number) % len(jobs)].prompt
+            texts.append(made(f"text {index} {number}", length))
+        if self._target.endpoint == "rerank":
+            texts.insert(0, made(f"query {index}", QUERY_TOKENS))
+        return texts if self._target.prompts == "tokens" else [_words(text) for text in texts]
+
+    def answered(self, index: int, text: str) -> None: ...
+
+
+def _words(ids: Sequence[int]) -> str:
+    return " ".join(WORDS[token % len(WORDS)] for token in ids)
 
 
 class _Text:
@@ -64,7 +95,7 @@ class _Text:
         job, ids = self._jobs[index], self._prompts.of(index)
         said = self._said.get(job.session, [])
         ids = ids[min(self._tokens.get(job.session, 0), len(ids) - 1) :]
-        messages = [*said, {"role": "user", "content": " ".join(WORDS[token % len(WORDS)] for token in ids)}]
+        messages = [*said, {"role": "user", "content": _words(ids)}]
         if job.session:
             self._said[job.session] = messages
             self._tokens[job.session] = job.prompt + job.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Event", "TokenUsage"]
+__all__ = ["Event", "PooledAnswer", "TokenUsage"]
 
 
 class _Delta(msgspec.Struct):
@@ -51,3 +51,11 @@ class Event(msgspec.Struct):
     @property
     def ends(self) -> bool:
         return bool(self.choices) and self.choices[0].finish_reason is not None
+
+
+class PooledAnswer(msgspec.Struct):
+    """An answer with embeddings, or with a ranking."""
+
+    data: msgspec.Raw = msgspec.Raw()
+    results: msgspec.Raw = msgspec.Raw()
+    usage: TokenUsage | None = None

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import aiohttp
+import msgspec
 
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.jobs.job import Job
 from turnout.lab.load.address import connector, http_url
 from turnout.lab.load.bounded_read import read_beginning
 from turnout.lab.load.event_reader import MOST_CHARACTERS, EventReader, error_message, error_text
-from turnout.lab.load.messages import Event, TokenUsage
+from turnout.lab.load.messages import Event, PooledAnswer, TokenUsage
 from turnout.lab.load.target import Target
 from turnout.lab.results.record import Record
 
@@ -51,6 +52,14 @@ class StreamedAnswer:
             if not 0 <= event.usage.completion_tokens <= MOST_TOKENS:
                 raise ValueError(f"the server counts {event.usage.completion_tokens:,} tokens of one answer")
             self.usage = event.usage
+
+    def take_pooled(self, body: bytes) -> None:
+        """Raises ValueError for what is no answer."""
+        try:
+            found = msgspec.json.decode(body, type=PooledAnswer)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"the answer is none with embeddings or a ranking: {error}") from None
+        self.pieces, self.usage = [bytes(found.data or found.results).decode()], found.usage
 
     def token_times(self) -> list[float]:
         """The time of each token that the server counted, spread evenly where a message brought several."""
@@ -98,7 +107,7 @@ class Sender:
         except (aiohttp.ClientError, ValueError, OSError) as error:
             record.error = str(error)[:MOST_CHARACTERS] or type(error).__name__
         record.finished = self._clock()
-        _fill(record, answer)
+        _fill(record, answer, pools=self._target.pools)
         return record, answer
 
     async def _exchange(self, body: bytes, answer: StreamedAnswer, headers: dict[str, str]) -> None:
@@ -106,6 +115,9 @@ class Sender:
         async with self._http.post(self._url, data=body, headers=headers) as response:
             if response.status != 200:
                 raise ValueError(f"{response.status}: {error_text(await read_beginning(response))}")
+            if self._target.pools:
+                answer.take_pooled(await response.read())
+                return
             async for data in response.content.iter_any():
                 now = clock()
                 for event in reader.feed(data):
@@ -114,11 +126,11 @@ class Sender:
             raise ValueError("the answer broke off")
 
 
-def _fill(record: Record, answer: StreamedAnswer) -> None:
+def _fill(record: Record, answer: StreamedAnswer, *, pools: bool) -> None:
     record.token_times = answer.token_times()
     record.output_tokens = len(record.token_times)
     if answer.usage is not None:
         record.prompt_tokens = answer.usage.prompt_tokens
     record.digest = blake2b(answer.text.encode(), digest_size=8).hexdigest()
-    if not record.error and not record.token_times:
+    if not record.error and not record.token_times and not pools:
         record.error = "the answer has no tokens"

@@ -39,8 +39,8 @@ class Record:
 
     @property
     def ttft(self) -> float:
-        """Time to first token, from sending; only of a request that got one."""
-        return self.token_times[0] - self.sent
+        """Time to first token, from sending; of a request that generates nothing, to its answer."""
+        return (self.token_times[0] if self.token_times else self.finished) - self.sent
 
     @property
     def tpot(self) -> float:

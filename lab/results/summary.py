@@ -89,6 +89,8 @@ class Accumulator:
         self._input += record.prompt_tokens
         self._output += record.output_tokens
         self._latencies["e2el"].add([record.e2el])
+        if self._goodput is not None:
+            self._good += self._goodput.meets(record)
         if record.token_times:
             self._add_tokens(record)
 
@@ -106,8 +108,6 @@ class Accumulator:
         self._latencies["itl"].add(gaps[gaps > 0])
         if record.output_tokens > 1:
             self._latencies["tpot"].add([record.tpot])
-        if self._goodput is not None:
-            self._good += self._goodput.meets(record)
 
     def summary(self, duration: float) -> Summary:
         """`duration`: seconds from the run's beginning to its last answer."""

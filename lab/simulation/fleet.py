@@ -51,11 +51,11 @@ class Mix:
         self._params: dict[int, SamplingParams] = {}
 
     def spec(self, index: int) -> RequestSpec:
-        """Greedy, and exactly as long as the job says."""
+        """Greedy, and exactly as long as the job says; one that generates nothing costs as one of a token."""
         job = self.jobs[index]
         params = self._params.get(job.output)
         if params is None:
-            params = SamplingParams(temperature=0.0, max_tokens=job.output, ignore_eos=True)
+            params = SamplingParams(temperature=0.0, max_tokens=max(1, job.output), ignore_eos=True)
             self._params[job.output] = params
         return RequestSpec(
             id=str(index),

@@ -129,7 +129,8 @@ class SimulatedReplica:
         now, ended = self._clock.now, []
         for delta in deltas:
             record = self._open[delta.request_id]
-            record.token_times += [now] * len(delta.tokens)
+            if record.job.output:
+                record.token_times += [now] * len(delta.tokens)
             if delta.finish_reason:
                 record.finished, record.error = now, delta.error
                 record.output_tokens = len(record.token_times)

@@ -60,8 +60,8 @@ def _job(entry: TraceEntry) -> Job:
         client=entry.text("client"),
         priority=int(entry.number("priority")) if "priority" in entry.fields else 0,
     )
-    if not (job.prompt and job.output):
-        raise entry.fault("'prompt' and 'output' must be at least 1")
+    if not job.prompt:
+        raise entry.fault("'prompt' must be at least 1")
     if job.blocks and not job.block_size:
         raise entry.fault("'blocks' need a 'block_size'")
     return job

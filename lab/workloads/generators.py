@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.workloads import arrivals
-from turnout.lab.workloads.lengths import Fixed, LengthsOption, Lognormal
+from turnout.lab.workloads.lengths import Fixed, LengthsOption, Lognormal, OutputOption
 
 __all__ = ["GENERATORS", "Generator"]
 
@@ -34,8 +34,9 @@ class Generator(BaseModel, ABC):
         description="Tokens of a prompt, or of a turn's question. The default mean is ShareGPT's (Kwon et "
         "al. 2023).",
     )
-    output: LengthsOption = Field(
-        Lognormal(337.99), description="Tokens that are generated. The default mean is ShareGPT's."
+    output: OutputOption = Field(
+        Lognormal(337.99),
+        description="Tokens that are generated. The default mean is ShareGPT's. 0: none, prompts are pooled.",
     )
     longest: int | None = Field(
         None,

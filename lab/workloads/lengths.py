@@ -21,7 +21,19 @@ from pydantic import BeforeValidator
 
 from turnout.core.errors import did_you_mean
 
-__all__ = ["Bimodal", "Fixed", "Lengths", "LengthsOption", "Lognormal", "Uniform", "parse_lengths"]
+__all__ = [
+    "Bimodal",
+    "Documents",
+    "Fixed",
+    "Lengths",
+    "LengthsOption",
+    "Lognormal",
+    "Nothing",
+    "OutputOption",
+    "Queries",
+    "Uniform",
+    "parse_lengths",
+]
 
 
 class Lengths(ABC):
@@ -104,8 +116,57 @@ class Bimodal(Lengths):
         return Lognormal(mean, self.spread, least=1).draw(rng)
 
 
+TOKENS_PER_WORD = 1.3
+QUERY_WORDS = (6, 11, 3, 9, 18, 11, 193, 7, 9, 10, 5, 9, 8, 20, 12)
+DOCUMENT_WORDS = (56, 161, 232, 79, 46, 132, 167, 292, 129, 11, 50, 176, 85, 85, 214)
+"""The means of MS MARCO, TREC-COVID, NFCorpus, NQ, HotpotQA, FiQA, ArguAna, Touché, CQADupStack, Quora,
+DBPedia, SCIDOCS, FEVER, Climate-FEVER and SciFact: table 1 of Thakur et al. 2021."""
+
+
+@dataclass(frozen=True)
+class Documents(Lengths):
+    """Texts that are embedded: BEIR's 15 collections (Thakur et al. 2021), also MTEB's, each as often."""
+
+    most: int = 512
+    spread: float = 0.5
+    """standard deviation of the logarithm, about each collection's mean."""
+
+    def __post_init__(self) -> None:
+        _check(self.most >= 1 and self.spread >= 0, "most must be at least 1, spread not negative")
+
+    def draw(self, rng: random.Random) -> int:
+        mean = TOKENS_PER_WORD * rng.choice(DOCUMENT_WORDS)
+        return Lognormal(mean, self.spread, min(4, self.most), self.most).draw(rng)
+
+
+@dataclass(frozen=True)
+class Queries(Lengths):
+    """What is searched for there."""
+
+    most: int = 512
+    spread: float = 0.5
+    """standard deviation of the logarithm."""
+
+    def __post_init__(self) -> None:
+        _check(self.most >= 1 and self.spread >= 0, "most must be at least 1, spread not negative")
+
+    def draw(self, rng: random.Random) -> int:
+        mean = TOKENS_PER_WORD * rng.choice(QUERY_WORDS)
+        return Lognormal(mean, self.spread, min(4, self.most), self.most).draw(rng)
+
+
+class Nothing(Lengths):
+    """No tokens."""
+
+    def draw(self, rng: random.Random) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return "0"
+
+
 KINDS: dict[str, type[Lengths]] = {
-    kind.__name__.lower(): kind for kind in (Fixed, Uniform, Lognormal, Bimodal)
+    kind.__name__.lower(): kind for kind in (Fixed, Uniform, Lognormal, Bimodal, Documents, Queries)
 }
 FORMS = "a number of tokens, " + ", ".join(
     ":".join([name, *(f.name.upper() for f in fields(kind))])  # type: ignore[arg-type]
@@ -132,6 +193,12 @@ def parse_lengths(text: object) -> Lengths:
 
 LengthsOption = Annotated[Lengths, BeforeValidator(parse_lengths)]
 """A field of a pydantic model that is given as above."""
+OutputOption = Annotated[Lengths, BeforeValidator(lambda text: _parse_output(text))]
+"""The same, and 0 for requests that generate nothing."""
+
+
+def _parse_output(text: object) -> Lengths:
+    return Nothing() if str(text).strip() == "0" else parse_lengths(text)
 
 
 def _arguments(kind: type[Lengths], given: list[str]) -> dict[str, float]:

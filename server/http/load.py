@@ -1,4 +1,4 @@
-"""Counts the requests that are being answered with generated text, from their first byte to their last."""
+"""Counts the requests that engines are answering, with text, embeddings or scores, to their last byte."""
 
 from __future__ import annotations
 
@@ -21,12 +21,22 @@ GENERATING = frozenset(
         "/api/chat",
         "/api/generate",
         "/infill",
+        "/v1/embeddings",
+        "/v1/rerank",
+        "/rerank",
+        "/v2/rerank",
+        "/v1/score",
+        "/score",
+        "/classify",
+        "/pooling",
+        "/api/embed",
+        "/api/embeddings",
     }
 )
 
 
 class ServerLoad:
-    """The clients' requests for generated text."""
+    """The clients' requests that engines answer."""
 
     def __init__(self, clock: Clock = monotonic) -> None:
         self._clock = clock

@@ -91,6 +91,12 @@ class RequestMetrics:
         )
         self.registry.register(self.output_tokens)
         labels = ("model_name", "endpoint")
+        self._pooled_requests = Counter(
+            PREFIX + "pooled_requests",
+            "Requests that generate nothing, answered.",
+            labels,
+            registry=self.registry,
+        )
         self._pooled_texts = Counter(
             PREFIX + "pooled_texts", "Texts that became embeddings or scores.", labels, registry=self.registry
         )
@@ -109,8 +115,12 @@ class RequestMetrics:
     def ended(self, reason: str, choices: int = 1) -> None:
         self._ended.labels(self._model, reason).inc(choices)
 
+    def pooled_request(self, endpoint: str) -> None:
+        """Count a request that generates nothing, which an endpoint answers."""
+        self._pooled_requests.labels(self._model, endpoint).inc()
+
     def pooled(self, endpoint: str, texts: int, tokens: int) -> None:
-        """Count what an endpoint answered that generates nothing."""
+        """Count texts that an endpoint reads which generates nothing."""
         self._pooled_texts.labels(self._model, endpoint).inc(texts)
         self._pooled_tokens.labels(self._model, endpoint).inc(tokens)
 

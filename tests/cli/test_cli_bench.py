@@ -46,6 +46,17 @@ def test_serve_prints_vllms_figures(server: ScriptedServer) -> None:
     assert "Time per Output Token (excl. 1st token)" in result.stdout
 
 
+def test_serve_loads_embeddings(server: ScriptedServer) -> None:
+    result = load(server, "--endpoint", "embeddings", "--texts", 4, "--goodput", "e2el:60000")
+    assert result.exit_code == 0, result.output
+    assert "Total input tokens:               140" in result.stdout
+    assert "End-to-end Latency" in result.stdout and "Time to First Token" not in result.stdout
+    goodput, throughput = (
+        line.split()[-1] for line in result.stdout.splitlines() if "put (req/s)" in line and "Request" in line
+    )
+    assert goodput == throughput
+
+
 def test_serve_writes_them_for_machines(server: ScriptedServer, tmp_path: Path) -> None:
     files = tmp_path / "out.json", tmp_path / "out.csv"
     load(server, "--json", files[0], "--csv", files[1], "--goodput", "ttft:10000", "--details")

@@ -47,6 +47,16 @@ def test_figures_are_written_for_machines(tmp_path: Path) -> None:
     assert json.loads(printed.output) == written
 
 
+def test_requests_that_generate_nothing_have_a_whole_latency_alone(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    workload = "burst:requests=30,prompt=documents:400,output=0"
+    result = run("simulate", "--workload", workload, "--cost-model", "h100-7b", "--json", str(file))
+    assert result.exit_code == 0, result.output
+    arm = json.loads(file.read_text())["arms"]["default"]
+    assert (arm["completed"], arm["total_output_tokens"], arm["mean_ttft_ms"]) == (30, 0, 0)
+    assert 0 < arm["mean_e2el_ms"] <= arm["p99_e2el_ms"] and arm["total_input_tokens"] > 30 * 30
+
+
 def test_a_seed_is_another_run() -> None:
     first, second, again = (simulate("--json", "-", "--seed", seed).output for seed in ("1", "2", "1"))
     assert first == again != second

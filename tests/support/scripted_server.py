@@ -55,6 +55,13 @@ class ScriptedServer:
             text = json.dumps({"error": {"message": "too long by 3 tokens"}})
             writer.write(f"HTTP/1.1 400 Bad Request\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
             return
+        if self.paths[-1] in ("/v1/embeddings", "/v1/rerank"):
+            texts = body.get("input") or [body["query"], *body["documents"]]
+            count = sum(len(text) if isinstance(text, list) else len(text.split()) for text in texts)
+            found = {"data" if "input" in body else "results": texts, "usage": {"prompt_tokens": count}}
+            text = json.dumps(found)
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+            return
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         if self.broken == "silent":
             await asyncio.sleep(5)

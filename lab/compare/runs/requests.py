@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnout.core.types.param_groups import merge_defaults
+from turnout.core.types.pooling import PoolingParams
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.jobs.job import Job, Workload, seed_of
@@ -41,11 +42,12 @@ class JobRequests:
         return RequestSpec(
             id=f"{self._seed}-{index}",
             prompt=self._prompts.of(index),
-            params=self._params(job.output),
+            params=self._params(max(1, job.output)),
             seed=seed_of(self._seed, index),
             arrival=arrival,
             priority=job.priority,
             client=job.client,
+            pooling=None if job.output else PoolingParams(),
         )
 
     def answered(self, index: int, tokens: list[int]) -> None:

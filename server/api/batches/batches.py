@@ -31,7 +31,14 @@ class BatchRequest(BaseModel):
 
     input_file_id: str
     """A file of the purpose `batch`: lines `{"custom_id": …, "method": "POST", "url": …, "body": {…}}`."""
-    endpoint: Literal["/v1/completions", "/v1/chat/completions", "/v1/responses"]
+    endpoint: Literal[
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/v1/rerank",
+        "/v1/score",
+    ]
     """The path that all lines are for."""
     completion_window: Literal["24h"]
     """What has not been answered by then ends up in the error file."""

@@ -144,6 +144,7 @@ def in_base64(pooled: Pooled) -> str:
 async def answered(asked: Asked, size: int, answer: Callable[[int], msgspec.Struct]) -> Response:
     """Responds with what `answer` makes, given the time; in a thread where it has many numbers."""
     created = int(time.time())
+    asked.context.metrics[asked.arm.name].pooled_request(asked.request.url.path)
 
     def encode() -> bytes:
         return msgspec.json.encode(answer(created))

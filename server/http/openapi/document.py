@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from turnout.core.version import own_version
 from turnout.server.http.access.auth import ADMIN, HEALTH, is_open
 from turnout.server.http.errors import AnthropicError, ErrorBody, OllamaError, error_kind
-from turnout.server.http.openapi.operation import EVENTS, JSON, Operation, Parameter, operation_of
+from turnout.server.http.openapi.operation import EVENTS, JSON, MODEL, Operation, Parameter, operation_of
 from turnout.server.http.openapi.schemas import Schemas, plain
 
 __all__ = ["Endpoint", "document", "endpoints"]
@@ -183,6 +183,8 @@ def _statuses(path: str, method: str, described: Operation) -> Mapping[int, str]
         found |= {401: NO_KEY, 429: TOO_MANY}
     if described.body is not None or described.form is not None:
         found |= BODY
+    if MODEL in described.parameters:
+        found[404] = "No model of this name is served."
     if "{" in path:
         found[404] = "There is none of this name."
     if path.startswith(ADMIN):

@@ -51,6 +51,30 @@ def test_what_is_asked_for_is_the_job() -> None:
     }
 
 
+def test_texts_are_embedded_each_as_long_as_a_job() -> None:
+    server = ScriptedServer()
+    load = run(server, [Job(0.0, 5, 0), Job(0.0, 7, 0)], concurrency=1, endpoint="embeddings", texts=2)
+    assert server.paths == ["/v1/embeddings"] * 2 and not load.warnings
+    assert [[len(text) for text in body["input"]] for body in server.asked] == [[5, 7], [7, 5]]
+    assert server.asked[0].keys() == {"model", "input", "encoding_format"}
+    for record in load.records:
+        assert (record.error, record.prompt_tokens, record.output_tokens) == ("", 12, 0)
+        assert record.finished > record.sent and record.digest
+    assert load.records[0].digest != load.records[1].digest
+
+
+def test_documents_are_ranked_for_a_query() -> None:
+    server = ScriptedServer()
+    load = run(server, [Job(0.0, 5, 0)], endpoint="rerank", prompts="text", texts=3)
+    (body,) = server.asked
+    assert len(body["query"].split()) == 16 and [len(text.split()) for text in body["documents"]] == [5] * 3
+    assert not load.warnings and load.records[0].prompt_tokens == 31
+    with pytest.raises(ConfigError, match="the rerank endpoint takes text"):
+        Target("http://a", endpoint="rerank")
+    with pytest.raises(ConfigError, match="embeddings and rerank"):
+        Target("http://a", texts=2)
+
+
 def test_peers_that_do_not_know_ignore_eos_are_not_sent_it() -> None:
     server = ScriptedServer()
     run(server, [Job(0.0, 5, 4)], ignore_eos=False)

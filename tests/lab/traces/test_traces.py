@@ -147,7 +147,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ('[{"a": 1}]', "conversation 1: expected"),
         ('{"turnout_workload": 2}\n', "line 1: version 2 is not 1"),
         ('{"turnout_workload": 1}\n{"at": 0, "promt": 4}\n', "line 2: .*'promt'.*; did you mean 'prompt'"),
-        ('{"turnout_workload": 1}\n{"at": 0, "prompt": 4, "output": 0}\n', "line 2: .* must be at least 1"),
+        ('{"turnout_workload": 1}\n{"at": 0, "prompt": 0, "output": 4}\n', "line 2: .* must be at least 1"),
         ('{"turnout_workload": 1}\n', "has no requests"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import subprocess
 import sys
@@ -13,7 +14,16 @@ import pytest
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
 from turnout.lab.workloads.generators import GENERATORS
-from turnout.lab.workloads.lengths import Bimodal, Fixed, Lengths, Lognormal, Uniform, parse_lengths
+from turnout.lab.workloads.lengths import (
+    Bimodal,
+    Documents,
+    Fixed,
+    Lengths,
+    Lognormal,
+    Queries,
+    Uniform,
+    parse_lengths,
+)
 from turnout.lab.workloads.source import SOURCES, load_workload, source_options
 
 SHORT = "prompt=10,output=5"
@@ -142,11 +152,21 @@ def test_every_process_makes_the_same() -> None:
         ("lognormal:161", Lognormal(161.0)),
         ("lognormal:161:0.5:most=900", Lognormal(161.0, 0.5, most=900)),
         ("bimodal:short=20:long=900:share=0.2", Bimodal(20.0, 900.0, 0.2)),
+        ("documents", Documents()),
+        ("queries:most=64:spread=0.2", Queries(64, 0.2)),
     ],
 )
 def test_lengths_are_written_so_and_come_back_so(text: str, lengths: Lengths) -> None:
     assert parse_lengths(text) == lengths
     assert parse_lengths(str(lengths)) == lengths
+
+
+def test_texts_are_as_long_as_those_of_beir() -> None:
+    rng = random.Random(0)
+    for lengths, mean in ((Documents(most=2000), 1.3 * 127.7), (Queries(most=2000), 1.3 * 22.7)):
+        drawn = [lengths.draw(rng) for _ in range(20_000)]
+        assert sum(drawn) / len(drawn) == pytest.approx(mean, rel=0.05)
+    assert max(Documents(100).draw(rng) for _ in range(1000)) == 100
 
 
 def test_lengths_are_distributed_as_said() -> None:

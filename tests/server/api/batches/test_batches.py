@@ -20,13 +20,16 @@ ASKED = {
     "/v1/completions": {"prompt": "def add(a, b):", "max_tokens": 4, "temperature": 0},
     CHAT: {"messages": [{"role": "user", "content": "import os"}], "max_tokens": 4, "temperature": 0},
     "/v1/responses": {"input": "import os", "max_output_tokens": 4, "temperature": 0},
+    "/v1/embeddings": {"input": ["import os", "def add(a, b):"], "encoding_format": "base64"},
+    "/v1/rerank": {"query": "import os", "documents": ["import sys", "import os"]},
 }
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
     flags = [flag for key in KEYS for flag in ("--api-key", key)]
-    with serving("--batch-dir", str(tmp_path_factory.mktemp("batches")), *flags, key=KEYS[0]) as server:
+    folder = str(tmp_path_factory.mktemp("batches"))
+    with serving("--batch-dir", folder, "--pooling", "last", *flags, key=KEYS[0]) as server:
         yield server
 
 
@@ -82,6 +85,10 @@ def test_lines_are_answered_as_clients_are(client: openai.OpenAI, server: TinySe
 def text_of(body: Any) -> Any:
     if "output" in body:
         return [part["text"] for item in body["output"] for part in item["content"]]
+    if "results" in body:
+        return body["results"]
+    if "data" in body:
+        return body["data"]
     return [choice.get("text") or choice["message"]["content"] for choice in body["choices"]]
 
 
@@ -166,7 +173,7 @@ def test_a_key_sees_only_its_own(client: openai.OpenAI, server: TinyServer) -> N
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("endpoint", "/v1/embeddings"),
+        ("endpoint", "/v1/tokenize"),
         ("completion_window", "1h"),
         ("input_file_id", "file-0"),
         ("input_file_id", "../turnout.db"),

@@ -169,5 +169,6 @@ def test_what_is_wrong_is_said(
 def test_texts_and_tokens_are_counted_by_endpoint(server: TinyServer) -> None:
     answer(server, "/v1/score", text_1="one", text_2="two")
     metrics = httpx.get(server.url + "/metrics").text
+    assert 'turnout:pooled_requests_total{endpoint="/v1/score",model_name="turnout-tiny"}' in metrics
     assert 'turnout:pooled_texts_total{endpoint="/v1/score",model_name="turnout-tiny"}' in metrics
     assert 'turnout:pooled_tokens_total{endpoint="/v1/embeddings"' in metrics or EMBEDDINGS not in metrics
