@@ -24,6 +24,8 @@ from turnout.server.admin import replicas as admin_replicas
 from turnout.server.admin import rollout as admin_rollout
 from turnout.server.admin import scheduler as admin_scheduler
 from turnout.server.admin.console.page import show_console, show_file
+from turnout.server.admin.live.feed import LiveFeed
+from turnout.server.admin.live.handler import show_live
 from turnout.server.api import models, tokenization
 from turnout.server.api.batches import batches, files
 from turnout.server.api.batches.runner import running_batches
@@ -120,6 +122,7 @@ ROUTES = [
     Route("/admin/ab", admin_ab.show_arms),
     Route("/admin/ab", admin_ab.change_arms, methods=["POST"]),
     Route("/admin/kv", admin_kv.show_kv),
+    Route("/admin/live", show_live),
     Route("/admin/plugins", admin_plugins.list_plugins),
     Route("/admin/prefixes", admin_prefixes.list_prefixes),
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),
@@ -170,6 +173,7 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
         lifespan=partial(_lifespan, context, memory),
     )
     app.state.context = context
+    app.state.live = LiveFeed(models)
     app.state.pace = Pace()
     app.state.decoding = Turns("bodies", limits.BODIES_BEFORE, limits.TURN_SECONDS)
     return app

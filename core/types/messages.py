@@ -12,6 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from turnout.core.types.block_events import AllBlocksCleared, BlockRemoved, BlockStored
+from turnout.core.types.live.news import EngineNews
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.output_format import OutputFormat
 from turnout.core.types.pooling import Pooled, PoolingFacts
@@ -48,6 +49,7 @@ __all__ = [
     "Stats",
     "Submit",
     "UnpinPrefix",
+    "Watch",
 ]
 
 
@@ -69,6 +71,15 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
 
 class AnnouncePrefixes(msgspec.Struct, frozen=True, tag=True):
     """Asks to send events from now on of the prefixes that are in memory; not answered."""
+
+
+class Watch(msgspec.Struct, frozen=True, tag=True):
+    """Asks to record what the engine does for so many seconds, and to send `EngineNews` with the `Stats`; not
+    answered."""
+
+    seconds: float
+    anew: bool = False
+    """Tell of all requests again."""
 
 
 class _AdminCommandBase(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +141,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """Asks the engine to end after the current step."""
 
 
-Command = Submit | Abort | AnnouncePrefixes | AdminCommand | Reset | Shutdown
+Command = Submit | Abort | AnnouncePrefixes | Watch | AdminCommand | Reset | Shutdown
 
 
 class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=True):
@@ -401,4 +412,15 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """The configuration is at fault: a ConfigError, before the engine began to serve."""
 
 
-Event = Delta | PromptScores | Stats | Ready | Failed | Reply | BlockStored | BlockRemoved | AllBlocksCleared
+Event = (
+    Delta
+    | PromptScores
+    | Stats
+    | EngineNews
+    | Ready
+    | Failed
+    | Reply
+    | BlockStored
+    | BlockRemoved
+    | AllBlocksCleared
+)

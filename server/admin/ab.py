@@ -17,7 +17,7 @@ from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import operation
 
-__all__ = ["ABReport", "ArmChange", "ArmState", "change_arms", "show_arms"]
+__all__ = ["ABReport", "ArmChange", "ArmState", "change_arms", "report_of", "show_arms"]
 
 
 class ArmChange(BaseModel):
@@ -91,7 +91,12 @@ def _trial(arms: Arms) -> Trial:
 
 
 def _report(arms: Arms, trial: Trial) -> Response:
-    return JsonResponse(ABReport([_state(arm) for arm in arms.all], trial.results()))
+    return JsonResponse(report_of(arms, trial))
+
+
+def report_of(arms: Arms, trial: Trial) -> ABReport:
+    """What is told of the arms."""
+    return ABReport([_state(arm) for arm in arms.all], trial.results())
 
 
 def _state(arm: ServedArm) -> ArmState:

@@ -18,6 +18,7 @@ from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, Overloaded, PluginError, TurnoutError
 from turnout.core.interfaces.launcher import Death, EngineOrder, Launcher
 from turnout.core.types.block_events import AllBlocksCleared, BlockEvent
+from turnout.core.types.live.news import EngineNews
 from turnout.core.types.messages import (
     Abort,
     AdminCommand,
@@ -30,6 +31,7 @@ from turnout.core.types.messages import (
     Reply,
     Stats,
     Submit,
+    Watch,
 )
 from turnout.core.types.request import RequestSpec
 from turnout.plugins.launchers.local import Local
@@ -104,6 +106,8 @@ class ProcessClient:
         """Asked to have a request served by another engine when this one has died; False: there is none."""
         self.hear_of_block: Callable[[BlockEvent], None] = _ignore
         """Told of what comes into the engine's KV memory and goes, if the journal says so."""
+        self.hear_news: Callable[[EngineNews], None] = _ignore
+        """Told what the engine does while it is watched."""
         self._restart_limit = RestartLimit(restarts)
         self._config: EngineConfig | None = None
         self._most_requests = 0
@@ -250,6 +254,10 @@ class ProcessClient:
             stream.abort(index)
         self._send(Abort(request_id, index, timing=stream is not None and stream.awaits_timing))
 
+    def watch(self, seconds: float, *, anew: bool) -> None:
+        """Have the engine tell what it does, for so long. anew: with everything told again."""
+        self._send(Watch(seconds, anew))
+
     async def admin(self, command: AdminCommand) -> Reply:
         """As `EngineClient.admin` says."""
         self._check()
@@ -299,14 +307,15 @@ class ProcessClient:
         if isinstance(event, Delta):
             self._on_delta(event)
         elif isinstance(event, PromptScores):
-            if (stream := self.streams.get(event.request_id)) is not None:
-                stream.add_prompt_scores(event.scores)
+            self._on_prompt_scores(event)
         elif isinstance(event, Stats):
             self.stats = event
             self._submit(self.streams.when_late())
         elif isinstance(event, Reply):
             if (reply := self._replies.get(event.id)) is not None and not reply.done():
                 reply.set_result(event)
+        elif isinstance(event, EngineNews):
+            self.hear_news(event)
         elif isinstance(event, BlockEvent):
             self.hear_of_block(event)
         elif isinstance(event, Failed):
@@ -315,6 +324,10 @@ class ProcessClient:
                 self.refuse(event.message, ConfigError if event.bad_config else EngineGone)
         else:
             self._on_ready(event)
+
+    def _on_prompt_scores(self, event: PromptScores) -> None:
+        if (stream := self.streams.get(event.request_id)) is not None:
+            stream.add_prompt_scores(event.scores)
 
     def _on_delta(self, delta: Delta) -> None:
         stream = self.streams.get(delta.request_id)
@@ -430,7 +443,7 @@ class ProcessClient:
         self.streams.fail(EngineGone(f"the engine died, and no other was ready within {seconds} seconds"))
 
 
-def _ignore(_: BlockEvent) -> None:
+def _ignore(_: object) -> None:
     pass
 
 

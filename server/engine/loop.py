@@ -6,6 +6,7 @@ import logging
 import math
 
 from turnout.core.clock import Clock, monotonic
+from turnout.core.engine.recording.lease import Lease
 from turnout.core.errors import Interrupted, Overloaded, RequestError
 from turnout.core.interfaces.kv import PrefixAnnouncer
 from turnout.core.types.messages import (
@@ -18,6 +19,7 @@ from turnout.core.types.messages import (
     Reply,
     Reset,
     Submit,
+    Watch,
 )
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_commands import Assembled, carry_out, restore
@@ -61,6 +63,7 @@ class EngineLoop:
         self._scheduler = assembled.scheduler
         """The one that the configuration names."""
         self._announcer: PrefixAnnouncer | None = None
+        self._lease = Lease(assembled.engine, clock)
         self._reported = -math.inf
         self._changed = True
         """Something happened since the last report."""
@@ -110,6 +113,8 @@ class EngineLoop:
             self._announce()
         elif isinstance(command, AdminCommand):
             self._send([carry_out(self._assembled, command)])
+        elif isinstance(command, Watch):
+            self._lease.renew(command.seconds, anew=command.anew)
         elif isinstance(command, Reset):
             self._reset()
         else:
@@ -118,6 +123,7 @@ class EngineLoop:
 
     def _reset(self) -> None:
         self._preparation.cancel_all()
+        self._lease.end()
         self._engine.abort_all()
         restore(self._assembled, self._scheduler)
         self._send([self._assembled.ready])
@@ -210,7 +216,8 @@ class EngineLoop:
             return []
         self._reported = self._clock()
         self._changed = self._engine.busy
-        return [self._engine.stats()]
+        stats = self._engine.stats()
+        return [stats, *self._lease.news(stats, self._assembled.scheduler)]
 
     def _wait_seconds(self) -> float | None:
         """How long to wait for a command when there is nothing to compute; None: without limit."""

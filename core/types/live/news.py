@@ -30,21 +30,29 @@ class LiveRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A request, as watchers see it."""
 
     id: str
+    """As in its answers."""
     client: str = ""
+    """Whose it is."""
     priority: int = 0
+    """As the client gave it."""
     prompt_tokens: int = 0
+    """The length of the prompt."""
     max_tokens: int = 0
     """Output tokens of one choice, at most."""
     n: int = 0
     """Choices that it wants, where those are more than one."""
     arrival: float
+    """When it arrived."""
     state: Phase
+    """`waiting`, `prefill`, `decode`, `preempted`, `swapped` or `ended`."""
     computed: int = 0
     """Tokens whose KV is in memory, over all its sequences."""
     cached_tokens: int = 0
     """Prompt tokens that were cached when it was first admitted."""
     output_tokens: int = 0
+    """Tokens produced so far, over all choices."""
     preemptions: int = 0
+    """How often it was preempted."""
     finish_reason: str = ""
     """``stop``, ``length``, ``abort``, ``error``, or ``moved``: it goes on in another engine."""
     resumed: bool = False
@@ -66,8 +74,11 @@ class StepTrace(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A step of an engine: what its policy decided, and what came of it."""
 
     number: int
+    """Which step of the engine it is."""
     started: float
+    """When it began."""
     ended: float = 0.0
+    """When it ended."""
     policy_ms: float = 0.0
     """Milliseconds that the scheduling policy took for its order."""
     tokens: int = 0
@@ -77,13 +88,18 @@ class StepTrace(msgspec.Struct, kw_only=True, omit_defaults=True):
     running: int = 0
     """How many requests run, after the step."""
     waiting: int = 0
+    """How many requests wait, after the step."""
     kv_free: int = 0
+    """Free token positions of the KV pool, after the step."""
     order: list[str] | None = None
     """The first of the requests that wait, as the policy ordered them; None: not recorded."""
     grants: list[Grant] = []
-    """What requests compute: those that need more than their next token first."""
+    """What requests compute, those that need more than their next token first: id, tokens, `prefill` or
+    `decode`, how many are computed then, and of how many."""
     admitted: list[str] = []
+    """Those that waited until now."""
     preempted: list[tuple[str, Literal["swap", "recompute"]]] = []
+    """Those that had to give way, and what becomes of what they had computed: `swap` or `recompute`."""
     moved: dict[str, int] = {}
     """Token positions that were copied: ``copy``, ``swap_out`` and ``swap_in``."""
     thin: bool = False

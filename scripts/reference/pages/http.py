@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
+from turnout.core.types.live.event import LiveEngine
+from turnout.core.types.live.news import EngineNews, LiveRequest, StepTrace
 from turnout.core.types.messages import KVSnapshot, PluginState, SchedulerState
 from turnout.scripts.reference import api_page
 from turnout.scripts.reference.blocks import Blocks
@@ -73,6 +75,7 @@ TOLD = {
     "/tokenizer_info": "http-api.md#tokens",
     "/admin/scheduler": "admin-api.md#the-scheduling-policy",
     "/admin/ab": "admin-api.md#the-arms-of-a-live-test",
+    "/admin/live": "admin-api.md#live-events",
     "/admin/kv": "admin-api.md#the-kv-pool",
     "/admin/plugins": "admin-api.md#the-plugins",
     "/admin/prefixes": "admin-api.md#pinned-prefixes",
@@ -100,6 +103,9 @@ def blocks() -> Blocks:
         "scheduling policy": lambda: _answer(SchedulerState),
         "plugins": lambda: _answer(PluginState),
         "KV pool": lambda: _answer(KVReport, KVSnapshot),
+        "live engine": lambda: _answer(LiveEngine, EngineNews),
+        "live request": lambda: _answer(LiveRequest),
+        "live step": lambda: _answer(StepTrace),
         "body of prefixes": lambda: _body(PrefixRequest),
         "prefixes": lambda: _answer(PrefixState),
     }
