@@ -112,6 +112,7 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
     int64_t slots[2][POSITIONS];
     int64_t *now = slots[0], *next = slots[1];
     const KV *k[POSITIONS], *v[POSITIONS];
+    Floats parts[QUERIES];
     find(step.tables + at.chunk * step.most, pool.block_size, begin, std::min(POSITIONS, end - begin), now);
     for (int64_t first = begin; first < end; first += POSITIONS, std::swap(now, next)) {
         const int64_t count = std::min(POSITIONS, end - first);
@@ -136,12 +137,14 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
                 const int64_t from = rule.window ? std::max<int64_t>(0, behind - rule.window) : 0;
                 if (from >= until) {
                     std::fill_n(desk.scores_of(r), POSITIONS, 0.0f);
+                    parts[r] = Floats{};
                     continue;
                 }
                 if (cap != 0) cap_softly(desk.scores_of(r), cap);
-                soften(desk.scores_of(r), from, until, desk.sums_of(row + r), desk.wide, desk.largest[row + r],
-                       desk.total[row + r]);
+                parts[r] = soften(desk.scores_of(r), from, until, desk.sums_of(row + r), desk.wide,
+                                  desk.largest[row + r], desk.total[row + r]);
             }
+            add_up(parts, rows, desk.total + row);
             desk.add_values(row, rows, v, count);
         }
     }

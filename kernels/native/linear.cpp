@@ -18,12 +18,29 @@ constexpr int64_t DEPTH = 256;
 constexpr int64_t BAND = 16 * ROWS;  // of x that stay in the second-level cache
 constexpr int64_t PANELS_AT_ONCE = 4, NUMBERS_AT_ONCE = 1 << 16;  // that a thread takes at least
 
+// All rows pass a panel, while the next one is fetched a part at a time: a model's weights are in no cache.
+template <typename T>
+void pass_one(int64_t rows, Matrix x, const T* block, int64_t apart, int64_t depth, Target out) {
+    constexpr int64_t LINE = 64;
+    const int64_t bytes = apart * (int64_t)sizeof(T), tiles = (rows + ROWS - 1) / ROWS;
+    const int64_t part = (bytes / tiles + LINE - 1) / LINE * LINE;
+    const char* const next = (const char*)(block + apart);
+    for (int64_t now, fetched = 0; rows > 0; rows -= now) {
+        for (const int64_t end = std::min(bytes, fetched + part); fetched < end; fetched += LINE)
+            __builtin_prefetch(next + fetched, 0, 2);
+        now = next_rows(rows);
+        some_rows<ROWS>(now, x, block, {1, apart}, depth, out);
+        x.data += now * x.stride;
+        out.data += now * out.stride;
+    }
+}
+
 // Few rows go through the panels side by side. Of many, all pass one panel before the next comes.
 template <typename T>
 void pass(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
     if (rows <= ROWS) return all_rows(rows, x, block, panels, depth, out);
     for (; panels.count > 0; panels.count--, block += panels.apart, out = out.next())
-        all_rows(rows, x, block, {1, panels.apart}, depth, out);
+        pass_one(rows, x, block, panels.apart, depth, out);
 }
 
 struct Shape {

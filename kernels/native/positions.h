@@ -9,6 +9,20 @@
 
 constexpr int64_t POSITIONS = 64;  // looked at together
 
+// Each lane of x, or the lane STEP further on, whichever is larger; behind the last lane comes the first.
+template <int STEP, int... LANES>
+inline Floats larger_neighbour(Floats x, std::integer_sequence<int, LANES...>) {
+    return larger(x, __builtin_shufflevector(x, x, ((LANES + STEP) % WIDTH)...));
+}
+
+template <int STEP = WIDTH / 2>
+inline float largest_of(Floats x) {
+    if constexpr (STEP == 0)
+        return x[0];
+    else
+        return largest_of<STEP / 2>(larger_neighbour<STEP>(x, std::make_integer_sequence<int, WIDTH>{}));
+}
+
 template <int STEP, bool HIGH, int... LANES>
 inline Floats interleave(Floats a, Floats b, std::integer_sequence<int, LANES...>) {
     if constexpr (HIGH)
