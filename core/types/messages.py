@@ -19,6 +19,7 @@ from turnout.core.types.pooling import Pooled, PoolingFacts
 from turnout.core.types.request import RequestSpec, Timing
 
 __all__ = [
+    "STATS_SECONDS",
     "Abort",
     "AdminCommand",
     "AnnouncePrefixes",
@@ -193,6 +194,10 @@ class PluginFigure(msgspec.Struct, frozen=True, array_like=True):
     value: float
     counter: bool
     """True: a total since the start; False: a value of this moment."""
+
+
+STATS_SECONDS = 0.25
+"""The least time between two `Stats` of an engine."""
 
 
 class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):

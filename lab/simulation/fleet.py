@@ -30,6 +30,7 @@ from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import SimulatedEngine, build_simulated
 from turnout.lab.simulation.cost import CostModel
+from turnout.lab.simulation.news import News
 from turnout.lab.simulation.replica import SimulatedReplica, StepWatch, Totals
 from turnout.lab.simulation.traffic import Traffic
 
@@ -110,8 +111,7 @@ class Fleet:
         self._prefixes = PrefixIndex()
         self._views = [Replica(name, 0, 0, find=self._prefixes.find) for name in replicas]
         self._announcers = _announcers(engines) if router.reads_caches and len(engines) > 1 else []
-        self._stale: set[int] = set()
-        """Replicas that have taken steps since the last choice."""
+        self._news = News(engines, self._announcers) if router.watches else None
         self._heap: list[tuple[float, int, int, int, Record | None]] = []
         """Time, what, an order of equals, of which replica or job, and what was measured of it."""
         self._order = count()
@@ -151,7 +151,7 @@ class Fleet:
     def _send(self, now: float, index: int, mix: Mix) -> None:
         spec, job = mix.spec(index), mix.jobs[index]
         record = Record(job, index, due=now, sent=now, prompt_tokens=len(spec.prompt))
-        number = self._choose(mix.routable(index, spec.prompt))
+        number = self._choose(now, mix.routable(index, spec.prompt))
         replica, tokens = self._replicas[number], len(spec.prompt) + job.output
         idle = not replica.busy
         try:
@@ -165,20 +165,20 @@ class Fleet:
         if idle:
             self._push(replica.now, STEP, number)
 
-    def _tell(self, number: int) -> None:
-        """Tell the router what a replica's engine tells the server."""
-        if self._announcers:
-            self._prefixes.note(self._views[number].name, self._announcers[number].announced())
-        scheduler = self._engines[number].scheduler
-        use = 1 - scheduler.kv.free / scheduler.kv.capacity
-        view = self._views[number]._replace(waiting=scheduler.queues.waiting_count, kv_use=use)
-        self._views[number] = view
+    def _tell(self, now: float) -> None:
+        """Tell the router what engines have told the server by now."""
+        assert self._news is not None
+        for told in self._news.until(now):
+            view = self._views[told.replica]
+            if told.blocks:
+                self._prefixes.note(view.name, told.blocks)
+            if told.load is not None:
+                waiting, use = told.load
+                self._views[told.replica] = view._replace(waiting=waiting, kv_use=use)
 
-    def _choose(self, request: Routable) -> int:
-        if self._router.watches:
-            for stale in self._stale:
-                self._tell(stale)
-            self._stale.clear()
+    def _choose(self, now: float, request: Routable) -> int:
+        if self._news is not None:
+            self._tell(now)
         number = self._router.route(request, self._views)
         if not 0 <= number < len(self._views):
             name = type(self._router).__name__
@@ -191,8 +191,8 @@ class Fleet:
         while True:
             for record in replica.step():
                 self._push(replica.now, ENDED, record.index, record)
-            if replica.changed:
-                self._stale.add(number)
+            if self._news is not None and replica.changed:
+                self._news.step(number, replica.now, last=not replica.busy)
             if not replica.busy:
                 return
             now = replica.now

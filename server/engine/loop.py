@@ -10,6 +10,7 @@ from turnout.core.engine.recording.lease import Lease
 from turnout.core.errors import Interrupted, Overloaded, RequestError
 from turnout.core.interfaces.kv import PrefixAnnouncer
 from turnout.core.types.messages import (
+    STATS_SECONDS,
     Abort,
     AdminCommand,
     AnnouncePrefixes,
@@ -36,8 +37,6 @@ UNSENDABLE = (TypeError, ValueError, OverflowError)
 """What encoding raises for values that a message cannot have."""
 COMMAND_SECONDS = 0.02
 """How long commands may hold up the next step."""
-STATS_INTERVAL_SECONDS = 0.25
-"""The least time between two reports."""
 
 
 class EngineLoop:
@@ -226,7 +225,7 @@ class EngineLoop:
         return self._until_report() if self._changed else None
 
     def _until_report(self) -> float:
-        return max(0.0, self._reported + STATS_INTERVAL_SECONDS - self._clock())
+        return max(0.0, self._reported + STATS_SECONDS - self._clock())
 
 
 def _kind(error: RequestError) -> str:
