@@ -22,6 +22,12 @@ FAILED_ENGINE = re.compile(
     r"^ERROR \S+: the engine failed\n.*?(?=^(?:INFO|WARNING|ERROR) \S+: |\Z)", re.MULTILINE | re.DOTALL
 )
 """The traceback that an engine logs of its end."""
+NO_MEMORY_TO_START = re.compile(
+    r"^Traceback \(most recent call last\):\n(?: .*\n)*"
+    r"\w*Error: .*(?:failed to map segment|Cannot allocate memory).*$|^MemoryError$",
+    re.MULTILINE,
+)
+"""What Python says where an engine could not load its libraries."""
 PROMPT = {"prompt": "def add(a, b):", "max_tokens": 8, "temperature": 0}
 
 
@@ -111,7 +117,7 @@ class TinyServer:
         assert self.answer() == self.tokens
         logged = self.text()
         if engines_fail:
-            logged = FAILED_ENGINE.sub("", logged)
+            logged = NO_MEMORY_TO_START.sub("", FAILED_ENGINE.sub("", logged))
         assert "Traceback" not in logged, logged
 
     def connect(self) -> socket.socket:
