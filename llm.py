@@ -209,12 +209,17 @@ class LLM:
         scored = work.pooled(_listed(prompts), params)
         return [dict(zip(work.facts.labels, each.tolist(), strict=True)) for each in scored]
 
-    def score(self, query: str | Sequence[str], texts: Sequence[str]) -> list[float]:
-        """How well each of `texts` answers `query`, or the query in its place in a list of as many."""
+    def score(
+        self, query: str | Sequence[str], texts: Sequence[str], *, prompt_name: str | None = None
+    ) -> list[float]:
+        """How well each of `texts` answers `query`, or the query in its place in a list of as many.
+
+        prompt_name: of the instruction that a reranker's folder has for it.
+        """
         queries = [query] * len(texts) if isinstance(query, str) else list(query)
         if len(queries) != len(texts):
             raise RequestError(f"{len(queries)} queries need as many texts, not {len(texts)}", "texts")
-        return self._pooling().scores(list(zip(queries, texts, strict=True)))
+        return self._pooling().scores(list(zip(queries, texts, strict=True)), prompt_name)
 
     # -------------------------------------------------------------- details
 

@@ -51,6 +51,7 @@ from turnout.runner.policies import (
     show_figures,
 )
 from turnout.runner.pooling.building import build_pooling
+from turnout.runner.pooling.pairs import find_pair_template
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
 from turnout.runner.step_limits import batched_tokens, context_length
@@ -131,7 +132,8 @@ def build_engine(
         if embedder is None
         else load_projections(embedder.projections, checkpoint.spec.hidden_size, setup.device)
     )
-    pooling = build_pooling(registry, config, checkpoint.spec, model, setup.dtype, embedder, projection)
+    pair = find_pair_template(checkpoint.folder, checkpoint.spec, embedder, config.chat_template)
+    pooling = build_pooling(registry, config, checkpoint.spec, model, setup.dtype, embedder, projection, pair)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens, Scheduler),
         ModelRunner(model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture),

@@ -104,6 +104,11 @@ class Tokenizer:
     def eos_token_id(self) -> int | None:
         return self.backend.token_to_id(self.special_tokens.get("eos_token", ""))
 
+    @property
+    def ends_texts(self) -> bool:
+        """Whether its configuration says that a text ends with the end token, as transformers has it."""
+        return self._config.get("add_eos_token") is True
+
     def encode(self, text: str, *, add_special_tokens: bool = True, limit: int | None = None) -> list[int]:
         """The token ids of a text; other threads run meanwhile.
 

@@ -81,6 +81,7 @@ class Admission:
     def _admit_pooling(self, spec: RequestSpec, now: float) -> Request:
         if self._pooling is None:
             raise RequestError("this engine gives neither embeddings nor scores", "model")
+        spec = self._pooling.without_padding(spec)
         length, prompt = self._limits.max_model_len, len(spec.prompt)
         if prompt > length:
             raise RequestError(

@@ -63,7 +63,11 @@ class DecoderBody(ModelFamily):
             spec = _two_sided(spec)
         head = spec.head
         if self._head == "scores":
-            head = read_head(ConfigReader(config), "last")
+            padding = ConfigReader(config).token_ids("pad_token_id")
+            head = replace(
+                read_head(ConfigReader(config), "last"),
+                padding=padding[0] if padding and not spec.encoder else None,
+            )
         elif self._score_tokens:
             self._check_tokens(spec)
             head = ScoreHead(("LABEL_0",), "last", "sigmoid")

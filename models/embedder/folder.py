@@ -38,6 +38,8 @@ LENGTH_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+OPTIONS = ("add_generation_prompt", "enable_thinking")
+"""What a folder may give to its chat template; other keys are about padding and the like."""
 NO_LIMIT = 10**6
 """A ``model_max_length`` of so many tokens says that there is none."""
 
@@ -67,7 +69,7 @@ def read_embedder(folder: Path) -> EmbedderConfig | None:
             normalized = True
         elif kind != "Dropout":
             raise _refused(folder, f"a module {kind} is not supported there; it has {', '.join(kinds)}")
-    length, lower = _texts(folder)
+    length, lower, options = _texts(folder)
     prompts, default, similarity = _prompts(folder / "config_sentence_transformers.json")
     return EmbedderConfig(
         pooling=pooling,
@@ -79,6 +81,7 @@ def read_embedder(folder: Path) -> EmbedderConfig | None:
         default_prompt=default,
         similarity=similarity,
         score_tokens=score_tokens,
+        template_options=options,
         activation=activation,
     )
 
@@ -120,8 +123,8 @@ def _score_tokens(path: Path) -> tuple[int, ...]:
     return (first,) if second is None else (first, second)
 
 
-def _texts(folder: Path) -> tuple[int | None, bool]:
-    """Returns the most tokens of a text, and whether texts are lowered."""
+def _texts(folder: Path) -> tuple[int | None, bool, Mapping[str, Any]]:
+    """Returns the most tokens of a text, whether texts are lowered, and what a chat template is given."""
     found = next((folder / name for name in LENGTH_FILES if (folder / name).is_file()), None)
     config = {} if found is None else read_json(found)
     length = config.get("max_seq_length")
@@ -130,7 +133,14 @@ def _texts(folder: Path) -> tuple[int | None, bool]:
     if length is not None and (isinstance(length, bool) or not isinstance(length, int | float) or length < 1):
         raise ModelError(f"{found or folder}: max_seq_length = {length!r} should be a positive number")
     limit = None if length is None or length >= NO_LIMIT else int(length)
-    return limit, bool(config.get("do_lower_case", False))
+    processing = config.get("processing_kwargs")
+    options = processing.get("chat_template") if isinstance(processing, dict) else None
+    given = (
+        {name: value for name, value in options.items() if name in OPTIONS}
+        if isinstance(options, dict)
+        else {}
+    )
+    return limit, bool(config.get("do_lower_case", False)), given
 
 
 def _prompts(path: Path) -> tuple[Mapping[str, str], str | None, Similarity]:

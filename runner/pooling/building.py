@@ -19,6 +19,7 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.pooling import (
     Activation,
     EmbedderConfig,
+    PairTemplate,
     Pooled,
     PoolingFacts,
     PoolingParams,
@@ -41,11 +42,12 @@ def build_pooling(
     dtype: torch.dtype,
     embedder: EmbedderConfig | None,
     projection: nn.Module | None = None,
+    pair: PairTemplate | None = None,
 ) -> PoolingDispatch:
     """Builds the pooling of `model`.
 
-    embedder: what its folder says; projection: the layers of `embedder.projections`, if it has some. Raises
-    ConfigError or PluginError for a strategy that cannot be had.
+    embedder: what its folder says; projection: the layers of `embedder.projections`, if it has some; pair:
+    what makes one text of a pair. Raises ConfigError or PluginError for a strategy that cannot be had.
     """
     said = embedder or EmbedderConfig()
     chosen = config.pooling or said.pooling or (OF_ENCODERS if spec.encoder else OF_DECODERS)
@@ -64,6 +66,7 @@ def build_pooling(
         default_prompt=said.default_prompt,
         similarity=said.similarity,
         labels=list(spec.head.labels) if spec.head else [],
+        pair=pair,
     )
     return PoolingDispatch(strategies, facts, output, head=spec.head, cuts=frozenset(said.dimensions))
 

@@ -64,13 +64,17 @@ class OfflinePooling:
                 self.engine.abort(spec.id)
         return [found[spec.id] for spec in specs]
 
-    def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Returns the score of each pair, by the model's head, or else by the similarity of embeddings."""
+    def scores(self, pairs: Sequence[tuple[str, str]], prompt_name: str | None = None) -> list[float]:
+        """Returns the score of each pair, by the model's head, or else by the similarity of embeddings.
+
+        prompt_name: of the instruction that the head is given; None: the model's default, if it has one.
+        """
         facts = self.facts
         if facts.labels:
             if len(facts.labels) > 1:
                 raise RequestError("the model's head gives several scores; a pair needs one", "model")
-            return [float(each[0]) for each in self.pooled(pairs, PoolingParams(task="classify"))]
+            params = PoolingParams(task="classify")
+            return [float(each[0]) for each in self.pooled(pairs, params, self.before(prompt_name))]
         if not facts.embedder:
             raise RequestError("the model has no classification head, and is no embedder", "model")
         one = self.pooled([first for first, _ in pairs], PoolingParams(), facts.prompts.get("query", ""))
@@ -110,5 +114,8 @@ class OfflinePooling:
             return text_tokens(self.tokenizer, lower(before + text), limit=limit)
         if isinstance(text, tuple) and len(text) == 2 and isinstance(text[0], str):
             first, second = (lower(str(each)) for each in text)
-            return pair_tokens(self.tokenizer, first, second, limit=limit)
+            template = self.facts.pair
+            return pair_tokens(
+                self.tokenizer, first, second, limit=limit, template=template, instruction=before
+            )
         return TextTokens([int(token) for token in text])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["npm_folder", "python_of"]
+__all__ = ["npm_folder", "packages_beside", "python_of"]
 
 
 def python_of(requirements: Path) -> Path:
@@ -20,6 +20,16 @@ def python_of(requirements: Path) -> Path:
         subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", requirements], check=True)
         (folder / "complete").touch()
     return python
+
+
+def packages_beside(requirements: Path) -> Path:
+    """A folder with these packages alone, for PYTHONPATH: what they need is there, PyTorch above all."""
+    folder = _folder(requirements)
+    if not (folder / "complete").exists():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder]
+        subprocess.run([*install, "-r", requirements], check=True)
+        (folder / "complete").touch()
+    return folder
 
 
 def npm_folder(package: Path) -> Path:

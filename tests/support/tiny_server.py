@@ -40,9 +40,10 @@ class TinyServer:
         key: str | None = None,
         model: str = "turnout-tiny",
         log: Path | None = None,
+        generates: bool = True,
         **options: Any,
     ) -> None:
-        """log: a file to write to and read from, instead of a pipe."""
+        """log: a file to write to and read from, instead of a pipe; generates: the model has text to give."""
         command = [sys.executable, "-m", "turnout", "serve", model, "--port", "0", *flags]
         with nullcontext(subprocess.PIPE) if log is None else log.open("w") as out:
             self.popen = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True, **options)
@@ -52,7 +53,7 @@ class TinyServer:
         try:
             self.url = self._announced(log)
             self.port = int(self.url.rpartition(":")[2])
-            self.tokens = self.answer()
+            self.tokens = self.answer() if generates else []
         except BaseException:
             self.end()
             raise

@@ -6,6 +6,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from turnout.core.errors import RequestError
+from turnout.core.types.pooling import PairTemplate
+from turnout.text.prompt.pair_template import pair_text
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["TextTokens", "pair_tokens", "text_tokens"]
@@ -44,12 +46,21 @@ def pair_tokens(
     limit: int,
     keep: int | None = None,
     most_of_second: int | None = None,
+    template: PairTemplate | None = None,
+    instruction: str = "",
 ) -> TextTokens:
     """Returns the tokens of two texts that are read together. Arguments and errors as of `text_tokens`.
 
     most_of_second: tokens to which the second text is cut beforehand. Then the longer one is cut first, then
-    both.
+    both. template: what makes one text of them; then the end of the second is cut. instruction: what a
+    template tells the model; without a template it is put in front of the first text.
     """
+    if template is not None:
+        if most_of_second is not None:
+            second = _shortened(tokenizer, second, most_of_second)
+        joined, ending = pair_text(template, first, second, instruction)
+        return _templated(tokenizer, joined, ending, limit, keep)
+    first = instruction + first
     before, between, after, typed = _layout(tokenizer).two
     one, other = (_ids(tokenizer, text, limit if keep is None else None) for text in (first, second))
     other = other[:most_of_second]
@@ -61,6 +72,24 @@ def pair_tokens(
         one, other = one[: lengths[0]], other[: lengths[1]]
     ids = [*before, *one, *between, *other, *after]
     return TextTokens(ids, len(before) + len(one) + len(between) if typed else 0)
+
+
+def _shortened(tokenizer: Tokenizer, text: str, most: int) -> str:
+    ids = _ids(tokenizer, text, None)
+    return text if len(ids) <= most else tokenizer.decode(ids[:most], skip_special_tokens=False)
+
+
+def _templated(tokenizer: Tokenizer, text: str, after: str, limit: int, keep: int | None) -> TextTokens:
+    """Returns the tokens of a text and of what must follow it, however much of it is cut."""
+    ids = _ids(tokenizer, text + after, limit if keep is None else None)
+    if keep is None:
+        _check(len(ids), limit, "pair")
+        return TextTokens(ids)
+    most = min(keep, limit)
+    if len(ids) <= most:
+        return TextTokens(ids)
+    end = _ids(tokenizer, after, None)[-most:]
+    return TextTokens([*ids[: most - len(end)], *end])
 
 
 def _cut(first: int, second: int, most: int) -> tuple[int, int]:
@@ -97,6 +126,9 @@ def _layout(tokenizer: Tokenizer) -> _Layout:
     alone, pair = backend.encode("a"), backend.encode("a", "b")
     places = [at for at, text in enumerate(alone.sequence_ids) if text == 0]
     one = tuple(alone.ids[: places[0]]), tuple(alone.ids[places[-1] + 1 :])
+    end = tokenizer.eos_token_id
+    if tokenizer.ends_texts and end is not None and end not in one[1]:  # e5-mistral: not in tokenizer.json
+        one = one[0], (*one[1], end)
     firsts, seconds = ([at for at, text in enumerate(pair.sequence_ids) if text == n] for n in (0, 1))
     two = _Pair(
         tuple(pair.ids[: firsts[0]]),

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from turnout.core.engine.pooling.folding import fold
 from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.pooling import Pooling, PoolingOutput
@@ -52,6 +54,16 @@ class PoolingDispatch:
         if params.second_text > len(spec.prompt):
             raise RequestError("second_text lies beyond the prompt", "second_text")
         return PromptPooling(params, self._named(name), len(spec.prompt), whole=self.facts.encoder)
+
+    def without_padding(self, spec: RequestSpec) -> RequestSpec:
+        """Returns the request without the end of its prompt that the model's head passes over."""
+        padding = (
+            self._head.padding if self._head and spec.pooling and spec.pooling.task == "classify" else None
+        )
+        kept = len(spec.prompt)
+        while kept > 1 and spec.prompt[kept - 1] == padding:
+            kept -= 1
+        return spec if kept == len(spec.prompt) else msgspec.structs.replace(spec, prompt=spec.prompt[:kept])
 
     def read(self, request: Request, hidden: Tensor) -> str | None:
         """Takes in hidden states of a request's prompt; returns why that failed, if it did."""

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["NO_TEXT", "Activation", "EmbedderConfig", "PoolingFacts", "ScoreHead", "Similarity"]
+__all__ = [
+    "NO_TEXT",
+    "Activation",
+    "EmbedderConfig",
+    "PairTemplate",
+    "PoolingFacts",
+    "ScoreHead",
+    "Similarity",
+]
 
 NO_TEXT = "the model generates no text: it gives embeddings or scores"
 """Why a request that generates is refused."""
@@ -27,6 +35,9 @@ class ScoreHead:
     """The strategy whose vector the head reads."""
     activation: Activation = "none"
     """What turns scores into probabilities."""
+    padding: int | None = None
+    """The token that the head of a decoder passes over where it ends a prompt, as transformers does; None: it
+    reads the last token, whatever it is."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,19 @@ class EmbedderConfig:
     score_tokens: tuple[int, ...] = ()
     """The token whose logit scores a pair, and the one whose logit is subtracted, if there is one; empty: the
     model's head scores."""
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    """What a chat template is given besides messages."""
     activation: Activation | None = None
     """What turns the head's scores into probabilities; None: as the head has it."""
+
+
+class PairTemplate(msgspec.Struct, frozen=True):
+    """The text around the two texts of a pair, for models that read a pair as one text."""
+
+    plain: tuple[str, str, str]
+    """What stands before the first text, between them, and after the second."""
+    instructed: tuple[str, str, str, str] | None = None
+    """The same with an instruction, which comes first; None: the model takes none."""
 
 
 class PoolingFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,3 +107,5 @@ class PoolingFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How two vectors are compared."""
     labels: list[str] = []
     """The names of the head's scores; empty: the model has no head."""
+    pair: PairTemplate | None = None
+    """What makes one text of a pair; None: the tokenizer joins the tokens of both."""

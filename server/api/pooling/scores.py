@@ -26,7 +26,7 @@ from turnout.server.protocol.pooling.answers import (
     Score,
     ScoreList,
 )
-from turnout.server.protocol.pooling.requests import ClassifyRequest, RerankRequest, ScoreRequest
+from turnout.server.protocol.pooling.requests import ClassifyRequest, PairRequest, RerankRequest, ScoreRequest
 
 __all__ = ["classify", "rerank", "score"]
 
@@ -135,7 +135,10 @@ async def _by_head(
             "/classify shows all",
             "model",
         )
-    texts = Texts([Pair(*pair) for pair in pairs], asked.body.pooling_params(), most_of_second=most)
+    body = asked.body
+    assert isinstance(body, PairRequest)
+    before = body.instruction or prompt_named(facts, body.prompt_name)
+    texts = Texts([Pair(*pair) for pair in pairs], body.pooling_params(), before, most_of_second=most)
     pooled = await asked.pooled(texts, field)
     return _Scored([numbers(each)[0] for each in pooled.found], pooled.usage)
 

@@ -53,7 +53,7 @@ class Texts(NamedTuple):
     texts: Sequence[Text]
     params: PoolingParams
     before: str = ""
-    """What is put in front of each."""
+    """What is put in front of each; of pairs, the instruction."""
     special: bool = True
     """The tokenizer adds its own tokens."""
     most_of_second: int | None = None
@@ -152,8 +152,16 @@ def _read_pair(of: Texts, arm: ServedArm, pair: Pair, limit: int, keep: int | No
     first, second = (_told(arm, text) for text in pair)
     if keep is None and of.most_of_second is not None:
         keep = limit
-    most = of.most_of_second
-    return pair_tokens(arm.tokenizer, first, second, limit=limit, keep=keep, most_of_second=most)
+    return pair_tokens(
+        arm.tokenizer,
+        first,
+        second,
+        limit=limit,
+        keep=keep,
+        most_of_second=of.most_of_second,
+        template=facts_of(arm).pair,
+        instruction=of.before,
+    )
 
 
 def _told(arm: ServedArm, text: str) -> str:

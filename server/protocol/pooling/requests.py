@@ -16,6 +16,7 @@ from turnout.server.protocol.unsupported import OF_POOLING, refuse_unsupported
 __all__ = [
     "ClassifyRequest",
     "EmbeddingRequest",
+    "PairRequest",
     "PooledRequest",
     "PoolingRequest",
     "RerankRequest",
@@ -125,7 +126,16 @@ class ClassifyRequest(_Inputs):
         return PoolingParams(task="classify", activation=self.use_activation)
 
 
-class ScoreRequest(PooledRequest):
+class PairRequest(PooledRequest):
+    """What requests that score pairs have in common."""
+
+    instruction: str | None = None
+    """Turnout's. What a reranker is told to do, in place of what its folder says."""
+    prompt_name: str | None = None
+    """The instruction, by its name in the model's folder."""
+
+
+class ScoreRequest(PairRequest):
     """The body of a request to score pairs of texts."""
 
     text_1: Annotated[list[str], SkipValidation]
@@ -163,7 +173,7 @@ class _Document(BaseModel):
     text: str
 
 
-class RerankRequest(PooledRequest):
+class RerankRequest(PairRequest):
     """The body of a request to rank documents."""
 
     query: str

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from encoded import PROMPTS, Vector, are_close, engine_of, pooled
+from encoded import CLOSE, PROMPTS, Vector, are_close, engine_of, pooled
 from family_checkpoints import VOCABULARY, draw, small_config
 from transformers import PreTrainedModel
 
 SLOW = ("llama", "mistral-window", "qwen2-windows", "gemma2", "gemma3", "gpt2", "phi3", "qwen3-moe", "olmo2")
 FAMILIES = ["qwen3", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 TEXTS = [[token % VOCABULARY for token in prompt] for prompt in PROMPTS]
-CLOSE = 1e-5
 
 
 def written(folder: Path, kind: str, name: str, **more: object) -> PreTrainedModel:
@@ -57,6 +56,17 @@ def test_a_classification_head(tmp_path: Path, name: str, labels: int) -> None:
             logits = model(input_ids=torch.tensor([text])).logits[0]
         expected = logits.sigmoid() if labels == 1 else logits.softmax(-1)
         np.testing.assert_allclose(scores, expected.numpy(), atol=CLOSE)
+
+
+def test_padding_at_the_end_is_passed_over(tmp_path: Path) -> None:
+    """The head reads the last token that is no padding: many a text ends with the token that pads, too."""
+    model = written(tmp_path, "AutoModelForSequenceClassification", "qwen3", num_labels=1, pad_token_id=5)
+    texts = [[*TEXTS[2], 5], [*TEXTS[3], 5, 5], [5]]
+    found = pooled(engine_of(tmp_path, kv_memory="64MiB"), texts, task="classify")
+    for text, score in zip(texts, found, strict=True):
+        with torch.inference_mode():
+            expected = model(input_ids=torch.tensor([text])).logits[0].sigmoid()
+        np.testing.assert_allclose(score, expected.numpy(), atol=CLOSE)
 
 
 @pytest.mark.parametrize(
