@@ -59,6 +59,7 @@ def build_pooling(
         per_token=sorted(name for name, each in strategies.items() if each.per_token),
         size=output.size,
         encoder=spec.encoder,
+        generates=spec.generates and not spec.encoder,
         embedder=embedder is not None or config.pooling is not None,
         max_length=said.max_length,
         lower_case=said.lower_case,

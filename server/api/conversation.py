@@ -105,7 +105,7 @@ def _prepared(
     as_fits: bool,
     before: Sequence[int],
 ) -> _Prepared:
-    if (pooling := arm.client.ready.pooling) is not None and pooling.encoder:
+    if (pooling := arm.client.ready.pooling) is not None and not pooling.generates:
         raise RequestError(NO_TEXT, "model")
     params = engine_params(body.sampling_params(arm.client.ready.defaults), arm.tokenizer)
     check_copies(params, 1)

@@ -93,6 +93,8 @@ class PoolingFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Numbers of a vector."""
     encoder: bool = False
     """Whether the model attends in both directions, so that a step computes a whole prompt."""
+    generates: bool = True
+    """Whether the model generates text, too."""
     embedder: bool = False
     """Whether the model's folder, or the configuration, says how it embeds."""
     max_length: int | None = None

@@ -134,14 +134,14 @@ def _model_info(context: Context, arm: ServedArm) -> dict[str, Any]:
 def _capabilities(arm: ServedArm) -> list[str]:
     """What clients may ask for. Any model with a chat template can call tools."""
     pooling = arm.client.ready.pooling
-    generates = pooling is None or not pooling.encoder
+    generates = pooling is None or pooling.generates
     chats = generates and arm.tokenizer.has_chat_template
     found = {
         "completion": generates,
         "tools": chats,
         "insert": generates and fill_in_of(arm.tokenizer) is not None,
         "thinking": chats and arm.format.reasons,
-        "embedding": pooling is not None and (pooling.encoder or pooling.embedder),
+        "embedding": pooling is not None and (not pooling.generates or pooling.embedder),
     }
     return [name for name, holds in found.items() if holds]
 
