@@ -27,6 +27,14 @@ class ModelOptions(Config):
         1, gt=0, le=limits.REPLICAS.whole, description="Engines of this model; default: `--replicas`."
     )
     replica: Texts = Field((), description="Engines of `turnout worker` that serve this model: a list.")
+    lazy: bool = Field(False, description="Load it when its first request comes; default: `--lazy`.")
+    unload_after: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Idle seconds after which it is unloaded; default: `--unload-after`.",
+    )
+    pin: bool = Field(False, description="Never unload it, neither idle nor for another model.")
     router: str = Field(
         "least-loaded", description="Policy that chooses among its replicas; default: `--router`."
     )
@@ -42,12 +50,20 @@ class ModelConfig:
     server: ServerConfig
     """The server's configuration, with this model's replicas and router."""
     aliases: tuple[str, ...] = ()
+    pin: bool = False
+    """It stays loaded."""
     own: frozenset[str] = frozenset()
     """Options that its section gives; the others it shares with all models."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.name, *self.aliases
+
+    @property
+    def on_demand(self) -> bool:
+        """A request loads it where it is not loaded."""
+        server = self.server
+        return server.lazy or server.unload_after is not None or server.max_loaded_models is not None
 
 
 def shared_out(models: Sequence[ModelConfig], whole: float = 1.0) -> list[ModelConfig]:
@@ -57,6 +73,11 @@ def shared_out(models: Sequence[ModelConfig], whole: float = 1.0) -> list[ModelC
     """
     given = {model.name: share for model in models if (share := _own_share(model)) is not None}
     left, others = whole - sum(given.values()), len(models) - len(given)
+    most = models[0].server.max_loaded_models
+    if most is not None and most < len(models):
+        left = whole / most * others  # as many as are loaded at once have the whole
+    elif any(model.on_demand for model in models) and not others:
+        left = 0.0  # one makes room for another
     if left < -ROUNDING or (others and left <= ROUNDING):
         sums = " + ".join(f"{name} {share:g}" for name, share in given.items())
         more = f", which leaves nothing for the other {others}" if left >= -ROUNDING else ""
@@ -64,7 +85,8 @@ def shared_out(models: Sequence[ModelConfig], whole: float = 1.0) -> list[ModelC
             f"models: their shares of the memory are {sums} = {sum(given.values()):g}, of {whole:g}{more}; "
             "lower a memory-share, or a gpu-memory-utilization that stands in its place"
         )
-    engines = sum(model.server.replicas for model in models if not model.server.replica)
+    counts = sorted((model.server.replicas for model in models if not model.server.replica), reverse=True)
+    engines = sum(counts[:most])
     return [_with_share(model, given.get(model.name, left / max(1, others)), engines) for model in models]
 
 

@@ -108,6 +108,25 @@ class ServerConfig(Config):
     ray_address: str = Field(
         "", description="Address of Ray's head for `--launcher ray`, as `HOST:PORT` or `auto`."
     )
+    lazy: bool = Field(False, description="Load a model when its first request comes, not at the start.")
+    """See [models on demand](../how-to/serve.md#load-models-on-demand), also for the next four."""
+    unload_after: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Idle seconds until a model is unloaded; default: never.",
+    )
+    max_loaded_models: int | None = Field(
+        None,
+        gt=0,
+        description="Most models that are loaded at once: the one used longest ago makes room; default: all.",
+    )
+    load_timeout: float = Field(
+        limits.LOAD_SECONDS.most,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds that loading a model on demand may take, and that a request waits for it.",
+    )
     shutdown_timeout: float = Field(
         25,
         ge=0,

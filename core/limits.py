@@ -52,6 +52,7 @@ __all__ = [
     "KEEP_ALIVE",
     "KEY_NAMES",
     "LISTED_TOKENS",
+    "LOAD_SECONDS",
     "LOGPROBS",
     "LOGPROB_ENTRIES",
     "MESSAGES",
@@ -480,6 +481,14 @@ RESTART_WAIT = Limit(
     unit="seconds",
     what="wait of a request for an engine that takes the place of one that died",
     answer="503, and until it is ready for each new request",
+)
+
+LOAD_SECONDS = Limit(
+    most=600,
+    unit="seconds",
+    what="loading of a model on demand, and the wait of a request for it",
+    answer="503 with `Retry-After`",
+    option="--load-timeout",
 )
 
 CONFIG_FILE = Limit(most=256 * 2**10, unit="bytes", what="a config file", answer="the command refuses it")

@@ -18,6 +18,7 @@ from turnout.core import limits
 from turnout.core.errors import TurnoutError
 from turnout.server.admin import ab as admin_ab
 from turnout.server.admin import kv as admin_kv
+from turnout.server.admin import models as admin_models
 from turnout.server.admin import plugins as admin_plugins
 from turnout.server.admin import prefixes as admin_prefixes
 from turnout.server.admin import replicas as admin_replicas
@@ -53,6 +54,7 @@ from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.connections.beginnings import BeginningsMiddleware
+from turnout.server.http.early_events import EarlyEventsMiddleware
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.openapi import page
@@ -123,6 +125,8 @@ ROUTES = [
     Route("/admin/ab", admin_ab.change_arms, methods=["POST"]),
     Route("/admin/kv", admin_kv.show_kv),
     Route("/admin/live", show_live),
+    Route("/admin/models", admin_models.show_models),
+    Route("/admin/models", admin_models.change_models, methods=["POST"]),
     Route("/admin/plugins", admin_plugins.list_plugins),
     Route("/admin/prefixes", admin_prefixes.list_prefixes),
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),
@@ -163,6 +167,7 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
             Middleware(RequestMemoryMiddleware, memory),
             Middleware(ArmHeaderMiddleware),
             Middleware(LoadMiddleware, load),
+            Middleware(EarlyEventsMiddleware),
         ],
         exception_handlers={
             ClientDisconnect: respond_to_disconnect,

@@ -49,7 +49,8 @@ async def run(listener: Listener, models: Models, config: ServerConfig) -> None:
 
 async def _start(models: Models) -> None:
     """Start the engines one after the other: each sees the memory that those before it have taken."""
-    for model in models.all:
+    awake = [model for model in models.all if model.loaded]
+    for model in awake:
         for arm in model.arms.all:
             with _naming(*_place(models, model, arm)):
                 if not arm.client.configured:
@@ -57,7 +58,7 @@ async def _start(models: Models) -> None:
                 await arm.client.start()
         check_ready(model.arms.all)
     if models.alone is None:
-        pools = {model.name: model.arms.first.client.ready.host_memory for model in models.all}
+        pools = {model.name: model.arms.first.client.ready.host_memory for model in awake}
         check_pools(pools, free_host_memory())
 
 
@@ -90,8 +91,7 @@ async def _serve(server: HttpServer, models: Models, signals: Signals, timeout: 
             logger.info("requests may take up to %g s to end; another signal ends them at once", timeout)
         await _first_of(asyncio.wait({serving}), models.gone(), models.finish(timeout))
     failure = models.failure
-    for fleet in models.fleets:
-        fleet.refuse("the server is shutting down")
+    models.refuse("the server is shutting down")
     server.should_exit = True
     await serving
     if failure is not None and not signals.stopping:
@@ -107,6 +107,9 @@ def _announce(models: Models, url: str) -> None:
 def _of_model(model: HostedModel, *, named: bool) -> Iterator[str]:
     if named:
         yield f"model {model.name}:"
+    if not model.loaded:
+        yield f"{'  ' * named}loaded by its first request"
+        return
     yield from (f"{'  ' * named}{line}" for line in _summary(model.arms))
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from turnout.config import EngineConfig, ModelConfig, ServerConfig
 from turnout.core.errors import ModelError
 from turnout.core.registry.registry import Registry
-from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.fleet.ab_test import ABTest, check_vocabularies
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.models.hosted_model import HostedModel
-from turnout.server.fleet.models.memory import check_given_memory
+from turnout.server.fleet.models.memory import known_facts
 from turnout.server.fleet.models.models import Models
+from turnout.server.fleet.models.plan import ModelPlan
 from turnout.server.fleet.places import Places
 from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.http.access.keys import check_keys
@@ -28,7 +28,7 @@ from turnout.server.http.request_log import LOG_FORMAT, mark_record
 from turnout.server.storage.stores import check_storage
 from turnout.text.chat_template import given_template
 
-__all__ = ["serve", "start_fleet"]
+__all__ = ["StartedModel", "found_folders", "hosted_models", "serve", "start_fleet"]
 
 
 def serve(
@@ -52,15 +52,17 @@ def serve(
     for template in {config.chat_template for config in [*configs, *([ab.config] if ab else ())]} - {None}:
         given_template(str(template))
     folders = found_folders(models)
+    several = models or [ModelConfig("", ab.base_config if ab else engine_config, server_config)]
+    plan = ModelPlan(several, folders, engine_config, server_config)
     with listening(server_config) as listener, _terminable(), ExitStack() as ending:
-        alone = ModelConfig("", ab.base_config if ab else engine_config, server_config)
         started = []
-        for model in models or [alone]:
-            one = StartedModel.of(model, (ab.base, ab.name) if ab else ("",), factory)
+        for model in several:
+            arms, asleep = (ab.base, ab.name) if ab else ("",), model.name not in plan.at_start
+            one = StartedModel.of(model, arms, factory, asleep=asleep)
             ending.callback(one.end)
             started.append(one)
         with suppress(KeyboardInterrupt):  # before the event loop handles signals
-            _serve(listener, started, folders, server_config, ab)
+            _serve(listener, started, folders, plan, ab)
     return 0
 
 
@@ -74,11 +76,13 @@ class StartedModel:
     places: Places
 
     @classmethod
-    def of(cls, model: ModelConfig, arms: Sequence[str], factory: str) -> StartedModel:
-        """Starts them. Raises ConfigError, OSError."""
+    def of(
+        cls, model: ModelConfig, arms: Sequence[str], factory: str, *, asleep: bool = False
+    ) -> StartedModel:
+        """Starts them, unless they are to be asleep. Raises ConfigError, OSError."""
         registry = Registry.of(model.engine)
         places = Places.of(registry, model.engine, model.server)
-        fleets = [start_fleet(arm, registry, places, model.server, factory) for arm in arms]
+        fleets = [start_fleet(arm, registry, places, model.server, factory, asleep=asleep) for arm in arms]
         return cls(model, fleets, places)
 
     def end(self) -> None:
@@ -88,10 +92,7 @@ class StartedModel:
 
 
 def found_folders(models: Sequence[ModelConfig]) -> list[Path]:
-    """The folders of several models, before any starts. Raises ModelError naming one that is not there.
-
-    Raises ConfigError where they cannot fit into memory.
-    """
+    """The folders of several models, before any starts. Raises ModelError naming one that is not there."""
     if not models:
         return []
     from turnout.models.hub.resolve import resolve_model
@@ -102,14 +103,19 @@ def found_folders(models: Sequence[ModelConfig]) -> list[Path]:
             folders.append(resolve_model(model.engine.model, revision=model.engine.revision))
         except ModelError as error:
             raise ModelError(f"model {model.name!r}: {error}") from None
-    check_given_memory(list(zip(models, folders, strict=True)), free_host_memory())
     return folders
 
 
 def start_fleet(
-    arm: str, registry: Registry, places: Places, server: ServerConfig, factory: str = FACTORY
+    arm: str,
+    registry: Registry,
+    places: Places,
+    server: ServerConfig,
+    factory: str = FACTORY,
+    *,
+    asleep: bool = False,
 ) -> Fleet:
-    """The replicas of an arm, whose processes start now."""
+    """The replicas of an arm, whose processes start now, or when the fleet is woken."""
 
     def launch(order: ReplicaOrder) -> ProcessClient:
         return ProcessClient(
@@ -124,14 +130,14 @@ def start_fleet(
         )
 
     router = registry.create("router", server.router)
-    return Fleet(launch, places.here, router, sharing=places.sharing, workers=places.addresses)
+    return Fleet(launch, places.here, router, sharing=places.sharing, workers=places.addresses, asleep=asleep)
 
 
 def _serve(
     listener: Listener,
     started: Sequence[StartedModel],
     folders: Sequence[Path],
-    server_config: ServerConfig,
+    plan: ModelPlan,
     ab: ABTest | None,
 ) -> None:
     from turnout.models.hub.resolve import resolve_model
@@ -140,22 +146,36 @@ def _serve(
     engine = first.config.engine
     # Here rather than in the engine, so that a download is visible and can be ended by Ctrl-C.
     folders = folders or [resolve_model(engine.model, revision=engine.revision)]
-    first.fleets[0].configure(engine)
+    if first.config.name in plan.at_start:
+        first.fleets[0].configure(engine)
 
     import asyncio
 
     from turnout.server.lifecycle import run
 
+    server_config = plan.server
     if ab is not None:
         hosted = [HostedModel(_compared(first.fleets, folders[0], ab), server_config.served_model_name)]
-    elif first.config.name:
-        hosted = [
-            HostedModel(_arms(model, folder), model.config.name, model.config.aliases)
-            for model, folder in zip(started, folders, strict=True)
-        ]
     else:
-        hosted = [HostedModel(_arms(first, folders[0]), server_config.served_model_name)]
-    asyncio.run(run(listener, Models(hosted), server_config))
+        hosted = hosted_models(started, folders, plan)
+    asyncio.run(run(listener, Models(hosted, plan.budget), server_config))
+
+
+def hosted_models(
+    started: Sequence[StartedModel], folders: Sequence[Path], plan: ModelPlan
+) -> list[HostedModel]:
+    """The models, each with its one arm."""
+    return [
+        HostedModel(
+            _arms(model, folder), _name(model.config), model.config.aliases, plan.stays[model.config.name]
+        )
+        for model, folder in zip(started, folders, strict=True)
+    ]
+
+
+def _name(model: ModelConfig) -> str | None:
+    """The name that clients give a model; None: the one that its engine will say."""
+    return model.name or model.server.served_model_name or (model.engine.model if model.server.lazy else None)
 
 
 def _arms(model: StartedModel, folder: Path) -> Arms:
@@ -165,7 +185,7 @@ def _arms(model: StartedModel, folder: Path) -> Arms:
     (fleet,), engine = model.fleets, model.config.engine
     tokenizer = load_tokenizer(folder, engine.chat_template)
     fleet.expects["tokenizer"] = tokenizer_digest(folder)
-    return Arms.of_one(fleet, tokenizer, engine)
+    return Arms.of_one(fleet, tokenizer, engine, known_facts(folder, engine))
 
 
 def _compared(fleets: Sequence[Fleet], folder: Path, ab: ABTest) -> Arms:

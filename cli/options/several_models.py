@@ -88,9 +88,10 @@ def _model(name: str, section: Mapping[str, Any], engine: EngineConfig, server: 
     with naming(MODELS, name):
         given = ModelOptions(**options)
         configured = EngineConfig(**{**common, **own})
-    update = {key: getattr(given, key) for key in given.model_fields_set - {"served_model_name"}}
+    update = {key: getattr(given, key) for key in given.model_fields_set & ServerConfig.model_fields.keys()}
+    update.pop("served_model_name", None)
     served = server.model_copy(update=update)
-    return ModelConfig(name, configured, served, given.served_model_name, frozenset(own))
+    return ModelConfig(name, configured, served, given.served_model_name, given.pin, frozenset(own))
 
 
 def _check_names(models: Sequence[ModelConfig]) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "KVSnapshot",
     "ListPlugins",
     "ListPrefixes",
+    "LoadProgress",
     "ModelFacts",
     "PinPrefix",
     "PinnedPrefix",
@@ -407,6 +408,13 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The chosen policies and the memory sums, a line each, as printed at start-up."""
 
 
+class LoadProgress(msgspec.Struct, frozen=True, tag=True):
+    """Says which part of its weights an engine that starts has loaded."""
+
+    part: float
+    """From 0 to 1."""
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """Says that the engine could not start, or that it died."""
 
@@ -422,6 +430,7 @@ Event = (
     | PromptScores
     | Stats
     | EngineNews
+    | LoadProgress
     | Ready
     | Failed
     | Reply

@@ -17,6 +17,7 @@ from turnout.core.errors import ConfigError, ModelError, as_plugin_errors
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
+from turnout.core.loading_progress import counted
 from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import cpu_kernels
@@ -78,7 +79,8 @@ def load_model(
     index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held)
     loader = _Loader(module, context, index.quantized)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
-    for unit in tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True):
+    shown = tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True)
+    for unit in counted(index.units, shown):
         if isinstance(unit, QuantizedLayer):
             assert adopter is not None
             loader.adopt(unit, adopter)

@@ -29,14 +29,15 @@ async def chat(request: Request) -> Response:
     body = await read_body(request, ChatRequest, limit=context.config.max_body_size)
     context = context.of(body.model)
     id = f"chatcmpl-{uuid.uuid4().hex}"
-    with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
-        generation = await prepared_generation(request, context, arm, body, id)
-        renderer = ChatRenderer(
-            id=id,
-            model=context.model_name,
-            created=int(time.time()),
-            fingerprint=arm.client.ready.fingerprint or None,
-            names=TokenNames(arm.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
-            options=ResponseOptions.of(body),
-        )
-        return await respond(request, generation, renderer, stream=bool(body.stream))
+    async with context.assigned_arm(request, body.user, id, stream=bool(body.stream)) as arm:
+        with body.client_field_names():
+            generation = await prepared_generation(request, context, arm, body, id)
+            renderer = ChatRenderer(
+                id=id,
+                model=context.model_name,
+                created=int(time.time()),
+                fingerprint=arm.client.ready.fingerprint or None,
+                names=TokenNames(arm.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+                options=ResponseOptions.of(body),
+            )
+            return await respond(request, generation, renderer, stream=bool(body.stream))

@@ -33,31 +33,32 @@ async def completions(request: Request) -> Response:
     body = await read_body(request, CompletionRequest, limit=context.config.max_body_size)
     context = context.of(body.model)
     id = f"cmpl-{uuid.uuid4().hex}"
-    with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
-        memory, client = held_memory(request), client_of(request, body.user)
-        with memory.growing():
-            preparing = prepared_prompts(context.texts, arm, body, id, client, memory)
-            requests, echoes = await while_connected(request.receive, preparing)
-        renderer = CompletionRenderer(
-            id=id,
-            model=context.model_name,
-            created=int(time.time()),
-            fingerprint=arm.client.ready.fingerprint or None,
-            names=TokenNames(arm.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
-            options=ResponseOptions.of(body),
-            top_logprobs=body.logprobs or 0,
-            prompt_logprobs=body.prompt_logprobs is not None,
-            echoes=echoes,
-        )
-        metrics = context.metrics[arm.name]
-        generation = Generation(
-            arm.client,
-            arm.tokenizer,
-            metrics,
-            requests,
-            body.n or 1,
-            token_ids=bool(body.return_token_ids),
-            prompt_only=body.prompt_only,
-            portions=context.portions[arm.name],
-        )
-        return await respond(request, generation, renderer, stream=bool(body.stream))
+    async with context.assigned_arm(request, body.user, id, stream=bool(body.stream)) as arm:
+        with body.client_field_names():
+            memory, client = held_memory(request), client_of(request, body.user)
+            with memory.growing():
+                preparing = prepared_prompts(context.texts, arm, body, id, client, memory)
+                requests, echoes = await while_connected(request.receive, preparing)
+            renderer = CompletionRenderer(
+                id=id,
+                model=context.model_name,
+                created=int(time.time()),
+                fingerprint=arm.client.ready.fingerprint or None,
+                names=TokenNames(arm.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+                options=ResponseOptions.of(body),
+                top_logprobs=body.logprobs or 0,
+                prompt_logprobs=body.prompt_logprobs is not None,
+                echoes=echoes,
+            )
+            metrics = context.metrics[arm.name]
+            generation = Generation(
+                arm.client,
+                arm.tokenizer,
+                metrics,
+                requests,
+                body.n or 1,
+                token_ids=bool(body.return_token_ids),
+                prompt_only=body.prompt_only,
+                portions=context.portions[arm.name],
+            )
+            return await respond(request, generation, renderer, stream=bool(body.stream))

@@ -22,8 +22,12 @@ from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.assignment import session_of
 from turnout.server.fleet.models.hosted_model import HostedModel
 from turnout.server.fleet.models.models import Models
+from turnout.server.fleet.models.waiting import Entry, note_entry
 from turnout.server.generation.portions import Portions
 from turnout.server.http.access.keys import Keys
+from turnout.server.http.disconnect import while_connected
+from turnout.server.http.early_events import with_comments
+from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
 from turnout.server.http.pieces import PieceThread
 from turnout.server.metrics.key_metrics import KeyMetrics
@@ -114,18 +118,68 @@ class Context:
         """The name that clients give the model."""
         return self.served.name
 
-    @contextmanager
-    def assigned_arm(self, request: Request, user: str | None, id: str) -> Iterator[ServedArm]:
-        """The arm for a client's request `id`, kept running until the block is left. Raises ApiError."""
-        arm = self.arms.assign(session_of(request, user, id))
-        mark_arm(request, arm.name)
-        with arm.held():
-            yield arm
+    @asynccontextmanager
+    async def assigned_arm(
+        self, request: Request, user: str | None, id: str, *, stream: bool = False
+    ) -> AsyncGenerator[ServedArm, None]:
+        """The arm for a client's request `id`, kept running until the block is left.
+
+        Waits until the model is loaded, and meanwhile writes comments into what will be a stream of events.
+        Raises ApiError.
+        """
+        with await self._entry(request, stream=stream) as entry:
+            arm = self.arms.assign(session_of(request, user, id))
+            mark_arm(request, arm.name)
+            note_entry(request, entry)
+            with arm.held():
+                yield arm
+
+    async def _entry(self, request: Request, *, stream: bool) -> Entry:
+        model = self.served
+        model.arms.check_open()
+        if (entry := model.residence.enter_now()) is not None:
+            return entry
+        entering = self.models.entry(model)
+        if stream:
+            entering = with_comments(request, entering, lambda: _waits_for(model))
+        return await while_connected(request.receive, entering)
+
+    async def ensure_loaded(self, request: Request) -> None:
+        """Return when the model is loaded. Raises ApiError."""
+        (await self._entry(request, stream=False)).begun()
+
+    def keep_loaded(self, seconds: float | None) -> None:
+        """Have a model that is loaded on demand stay so long once it is idle; None: as configured."""
+        residence = self.served.residence
+        if residence.stay.on_demand and seconds is not None:
+            residence.keep = None if seconds == math.inf else seconds
+            self.models.keeper.tell()
+
+    async def described(self, request: Request) -> ServedArm:
+        """The model's first arm, whose engine has told what the model is; it may be unloaded since.
+
+        Raises ApiError.
+        """
+        arm = self.arms.first
+        if not arm.client.described:
+            await self.ensure_loaded(request)
+        return arm
 
     @contextmanager
     def named_arm(self, request: Request) -> Iterator[ServedArm]:
-        """The arm that an admin request names, kept running until the block is left. Raises ApiError."""
-        arm = self.of(request.query_params.get("model")).arms.named(request.query_params.get("arm"))
+        """The arm that an admin request names, kept running until the block is left.
+
+        Raises ApiError, 409 where the model is not loaded.
+        """
+        model = self.of(request.query_params.get("model")).served
+        if not model.loaded:
+            raise ApiError(
+                409,
+                f"the model {model.name!r} is {model.state}, and has no engine; POST /admin/models loads it",
+                param="model",
+                code="model_not_loaded",
+            )
+        arm = model.arms.named(request.query_params.get("arm"))
         mark_arm(request, arm.name)
         with arm.held():
             yield arm
@@ -138,6 +192,14 @@ class Context:
         yield
         await self.background.close()
         self.stores.close()
+
+
+def _waits_for(model: HostedModel) -> str:
+    """What a client that waits for a model is told."""
+    residence = model.residence
+    if residence.progress is None:
+        return f"waiting for room to load {model.name}"
+    return f"loading {model.name}, {residence.progress:.0%}"
 
 
 def _places(arm: ServedArm) -> int:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from turnout.server.api.context import context_of
 from turnout.server.fleet.arms import Arms, ServedArm
+from turnout.server.fleet.models.hosted_model import HostedModel
 from turnout.server.fleet.models.models import Models
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import MODEL, fields, operation
@@ -33,26 +34,29 @@ async def health(request: Request) -> Response:
     context, name = context_of(request), request.query_params.get("model")
     if name is None and context.models.alone is None:
         return _answer(_of_all(context.models, _report))
-    return _answer(_report(context.of(name).arms))
+    return _answer(_report(context.of(name).served))
 
 
 def _answer(report: dict[str, object]) -> Response:
     return JsonResponse(report, status_code=200 if report["status"] == "ok" else 503)
 
 
-def _of_all(models: Models, look: Callable[[Arms], dict[str, object]]) -> dict[str, object]:
+def _of_all(models: Models, look: Callable[[HostedModel], dict[str, object]]) -> dict[str, object]:
     """What is reported of several models: the first that is well, else the first; and each one's status."""
-    reports = {model.name: look(model.arms) for model in models.all}
+    reports = {model.name: look(model) for model in models.all}
     well = [report for report in reports.values() if report["status"] == "ok"]
     first = next(iter(well or reports.values()))
     return {**first, "models": {name: report["status"] for name, report in reports.items()}}
 
 
-def _report(arms: Arms) -> dict[str, object]:
+def _report(model: HostedModel) -> dict[str, object]:
+    arms = model.arms
     restarting = any(arm.client.restarting for arm in arms.all if arm.serves)
     report: dict[str, object] = {"status": "ok"}
     if arms.closing:
         report = {"status": "draining", "reason": "the server is shutting down"}
+    elif not model.loaded:
+        report = _unloaded(model)
     elif (lasting := _lasting(arms)) is not None and lasting["status"] == "failed":
         report = lasting
     elif restarting:
@@ -76,11 +80,18 @@ async def live(request: Request) -> Response:
     models = context_of(request).models
     if models.alone is None:
         return _answer(_of_all(models, _liveness))
-    return _answer(_liveness(models.alone.arms))
+    return _answer(_liveness(models.alone))
 
 
-def _liveness(arms: Arms) -> dict[str, object]:
-    return _lasting(arms) or {"status": "ok"}
+def _liveness(model: HostedModel) -> dict[str, object]:
+    return (model.loaded and _lasting(model.arms)) or {"status": "ok"}
+
+
+def _unloaded(model: HostedModel) -> dict[str, object]:
+    """A model that a request loads is well; but for a while not one that could not be loaded."""
+    if model.residence.retry_in:
+        return {"status": "failed", "reason": model.residence.reason}
+    return {"status": "ok", "state": model.state}
 
 
 def _lasting(arms: Arms) -> dict[str, object] | None:

@@ -31,7 +31,7 @@ async def messages(request: Request) -> Response:
     context = context.of(asked.model)
     _refuse_threads(asked)
     body, id = await translated(request, asked.chat_fields), f"msg_{uuid.uuid4().hex}"
-    with context.assigned_arm(request, body.user, id) as arm:
+    async with context.assigned_arm(request, body.user, id, stream=bool(asked.stream)) as arm:
         generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
         renderer = MessagesRenderer(id, context.model_name)
         return await respond(request, generation, renderer, stream=bool(asked.stream))
@@ -44,7 +44,8 @@ async def count_tokens(request: Request) -> Response:
     asked = await read_body(request, CountRequest, limit=context.config.max_body_size)
     context = context.of(asked.model)
     body = await translated(request, asked.chat_fields)
-    work = partial(rendered_tokens, context.templates, context.arms.first, body)
+    arm = await context.described(request)
+    work = partial(rendered_tokens, context.templates, arm, body)
     count = await while_connected(request.receive, context.texts.run(text_work(request, body.messages), work))
     return JsonResponse(TokenCount(count))
 

@@ -11,12 +11,14 @@ from starlette.responses import Response
 
 from turnout.server.api.context import Context, context_of
 from turnout.server.fleet.arms import ServedArm
+from turnout.server.fleet.models.hosted_model import HostedModel
 from turnout.server.fleet.replica import FleetReplica
 from turnout.server.http.access.auth import by_admin
 from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.openapi.operation import operation
 from turnout.server.metrics.arm_metrics import Labelled, Merged, Together
 from turnout.server.metrics.engine_metrics import Scrape
+from turnout.server.metrics.model_metrics import ModelScrape
 
 __all__ = ["metrics"]
 
@@ -40,16 +42,27 @@ async def metrics(request: Request) -> Response:
 
 async def _of_model(context: Context) -> Collector:
     """Of a model, by arm if it has two."""
-    arms = context.arms
+    arms, loaded = context.arms, _loaded(context.served)
+    if not arms.first.client.described:
+        return loaded
     scrapes = await asyncio.gather(*(_scrape(context, arm) for arm in arms.all))
     if arms.trial is None:
-        return scrapes[0]
+        return Together([loaded, scrapes[0]])
     return Labelled("arm", {arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
+
+
+def _loaded(model: HostedModel) -> ModelScrape:
+    residence = model.residence
+    return ModelScrape(
+        model.name, loaded=model.loaded, waiting=len(residence.requests), loads=residence.loads
+    )
 
 
 async def _scrape(context: Context, arm: ServedArm) -> Collector:
     """Of an arm: what the server measures, then what its engines report, by replica if it has several."""
     replicas = arm.client.replicas
+    if not replicas:
+        return context.metrics[arm.name].registry
     scrapes = await asyncio.gather(*(_engine(context, arm, replica) for replica in replicas))
     engines: Collector = scrapes[0]
     if len(replicas) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -56,9 +57,17 @@ def _of_anthropic(request: Request) -> bool:
 
 def _info(context: Context) -> ModelInfo:
     name, created = context.model_name, datetime.fromtimestamp(context.created, UTC)
-    return ModelInfo(name, created, name, context.arms.first.client.ready.max_model_len)
+    return ModelInfo(name, created, name, context.arms.first.known.max_model_len or None)
 
 
 def _card(context: Context) -> ModelCard:
-    model, longest = context.served, context.arms.first.client.ready.max_model_len
-    return ModelCard(model.name, context.created, longest, state=model.state, aliases=list(model.aliases))
+    model, progress = context.served, context.served.residence.progress
+    return ModelCard(
+        model.name,
+        context.created,
+        context.arms.first.known.max_model_len or None,
+        state=model.state,
+        progress=UNSET if progress is None else round(progress, 2),
+        reason=model.reason or UNSET,
+        aliases=list(model.aliases),
+    )

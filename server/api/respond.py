@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from turnout.core.errors import RequestError, TurnoutError
 from turnout.server.api.context import context_of
+from turnout.server.fleet.models.waiting import entry_of
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import count_tokens
 from turnout.server.http.disconnect import while_connected
@@ -21,7 +22,7 @@ from turnout.server.http.request_memory import HeldMemory, held_memory
 from turnout.server.renderers.renderer import Renderer
 from turnout.text.choice_text import TextDelta
 
-__all__ = ["LARGE", "EventStream", "respond"]
+__all__ = ["LARGE", "EventStream", "begin", "respond"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
     """Raises what the engine refuses, and ClientDisconnect, before anything has been sent."""
     logger.debug("generates for %s", generation.requests[0].id)
     thread, memory = context_of(request).rendering, held_memory(request)
+    begin(request, generation)
     with _counted(request, generation), memory.gathering() as generation.hold:
         if stream:
             deltas = generation.deltas()
@@ -50,6 +52,14 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
     body = await while_connected(request.receive, thread.run(lambda: renderer.whole(choices, generation)))
     await renderer.keep(generation)
     return PieceResponse(thread.made(encoded_pieces(body)), JsonResponse.media_type, memory)
+
+
+def begin(request: Request, generation: Generation) -> None:
+    """Count the time for which the request waited for its model, and let the next one in that waits."""
+    entry = entry_of(request)
+    if entry.waited:
+        generation.count_wait(entry.waited)
+    entry.begun()
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from turnout.core.types.messages import (
     Delta,
     Event,
     Failed,
+    LoadProgress,
     PromptScores,
     Ready,
     Reply,
@@ -131,6 +132,8 @@ class ProcessClient:
         self._heard = 0.0
         """When the engine last sent anything."""
         self.stats: Stats | None = None
+        self.progress: float | None = None
+        """Which part of its weights an engine that starts has loaded, from 0 to 1; None: it has not told."""
         self.failure: str | None = None
 
     @property
@@ -318,6 +321,12 @@ class ProcessClient:
             self.hear_news(event)
         elif isinstance(event, BlockEvent):
             self.hear_of_block(event)
+        else:
+            self._on_start(event)
+
+    def _on_start(self, event: LoadProgress | Ready | Failed) -> None:
+        if isinstance(event, LoadProgress):
+            self.progress = event.part
         elif isinstance(event, Failed):
             self._cause = event
             if event.final or not self._started:

@@ -19,9 +19,10 @@ import zmq
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, NoRoom, PluginError, PolicyError, TurnoutError, describe_error
+from turnout.core.loading_progress import progress_to
 from turnout.core.plugin_faults import blamed, fault_message, plugin_errors
 from turnout.core.process import exit_with_parent, freeze_garbage
-from turnout.core.types.messages import Failed
+from turnout.core.types.messages import Failed, LoadProgress
 from turnout.server.engine.admin_commands import Assembled
 from turnout.server.engine.channel import EngineChannel
 from turnout.server.engine.loop import EngineLoop
@@ -41,7 +42,8 @@ def main() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context, _channel(context, given.address) as channel:
         try:
-            assembled = _assemble(given.factory)
+            with progress_to(lambda part: channel.send([LoadProgress(part)])):
+                assembled = _assemble(given.factory)
         except plugin_errors() as error:
             bad_config = isinstance(error, ConfigError)
             _fail(channel, error, final=bad_config and not _may_pass(error), bad_config=bad_config)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from turnout.config import EngineConfig
 from turnout.core.interfaces.trial import Trial
+from turnout.core.types.messages import ModelFacts, Ready
 from turnout.server.fleet.assignment import session_position
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.errors import ApiError
@@ -43,7 +44,25 @@ class ServedArm:
     state: State = "serving"
     reason: str | None = None
     """Why the arm failed."""
+    facts: ModelFacts = field(default_factory=ModelFacts)
+    """What the model's files tell, until an engine tells more."""
     _held: int = field(default=0, init=False)
+
+    @property
+    def known(self) -> Ready:
+        """What its engine has told, or what is known without one: a length or size of 0 is not known."""
+        if self.client.described:
+            return self.client.ready
+        return Ready(
+            model=self.config.model,
+            max_model_len=self.config.max_model_len or 0,
+            vocab_size=0,
+            defaults={},
+            kv=self.config.kv or "",
+            kv_bytes_per_token=0,
+            facts=self.facts,
+            summary=[],
+        )
 
     @cached_property
     def format(self) -> ModelFormat:
@@ -88,9 +107,16 @@ class Arms:
         """The server is shutting down: no arm gets another request."""
 
     @classmethod
-    def of_one(cls, client: Fleet, tokenizer: Tokenizer, config: EngineConfig | None = None) -> Arms:
+    def of_one(
+        cls,
+        client: Fleet,
+        tokenizer: Tokenizer,
+        config: EngineConfig | None = None,
+        facts: ModelFacts | None = None,
+    ) -> Arms:
         """The arms of a server without an A/B test."""
-        return cls([ServedArm(client, tokenizer, config=config or EngineConfig())])
+        config, facts = config or EngineConfig(), facts or ModelFacts()
+        return cls([ServedArm(client, tokenizer, config=config, facts=facts)])
 
     @property
     def first(self) -> ServedArm:
@@ -109,13 +135,13 @@ class Arms:
 
     # -------------------------------------------------------------- which arm a request gets
 
-    def assign(self, session: str) -> ServedArm:
-        """The arm that a session belongs to, or another arm if that one takes no more requests.
-
-        Raises ApiError if the server is shutting down.
-        """
+    def check_open(self) -> None:
+        """Raise ApiError if the server is shutting down."""
         if self.closing:
             raise _shutting_down()
+
+    def assign(self, session: str) -> ServedArm:
+        """The arm that a session belongs to, or another arm if that one takes no more requests."""
         arm = self.first if self.trial is None else self._belonging(session)
         return arm if arm.serves else next((other for other in self.all if other.serves), arm)
 
@@ -201,6 +227,12 @@ class Arms:
             if other.state == "draining" and not any(each.serves for each in self.all):
                 logger.warning("arm %r serves again, since no other is left", other.name)
                 other.state = "serving"
+
+    def revive(self) -> None:
+        """Have arms serve again that have failed: their engines have been started anew."""
+        for arm in self.all:
+            if arm.state == "failed":
+                arm.state, arm.reason = "serving", None
 
     async def close(self) -> None:
         """Stop all engines."""

@@ -68,9 +68,11 @@ class Fleet(FleetReport):
         *,
         sharing: int | None = None,
         workers: Sequence[str] = (),
+        asleep: bool = False,
     ) -> None:
         """`router`: needed where there are, or will be, several replicas. `sharing`: how many of them share
-        this machine; None: all. `workers`: addresses of those whose engines are replicas too."""
+        this machine; None: all. `workers`: addresses of those whose engines are replicas too. `asleep`: no
+        process is started before `wake`."""
         super().__init__()
         self._sharing = sharing
         self.expects: dict[str, str] = {}
@@ -91,10 +93,15 @@ class Fleet(FleetReport):
         self._unread = Unread(self._give_up_slowest)
         self._gone = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        places = [*[""] * replicas, *workers]
-        self.replicas = [
-            self._launched(ReplicaOrder(next(self._names), self._journal, Place(place))) for place in places
-        ]
+        self._places = [*[""] * replicas, *workers]
+        """Where engines run while the fleet is awake."""
+        if not asleep:
+            self._launch_all(self._journal)
+
+    def _launch_all(self, journal: AdminJournal) -> None:
+        for place in self._places:
+            order = ReplicaOrder(next(self._names), journal, Place(place))
+            self.replicas.append(self._launched(order))
 
     # -------------------------------------------------------------- what the engines report
 
@@ -175,6 +182,40 @@ class Fleet(FleetReport):
         """Stop all processes at once. Needs no event loop."""
         for replica in self.replicas:
             replica.client.kill()
+
+    # -------------------------------------------------------------- sleep
+
+    @property
+    def described(self) -> bool:
+        """An engine has told what the model is; it may have ended since."""
+        return self._ready is not None
+
+    async def wake(self, config: EngineConfig) -> Ready:
+        """Start engines where there are none, of the latest configuration; `config` is the first one.
+
+        Raises what `start` raises, and OSError if the system has no room for a process. `sleep` ends what has
+        been started then.
+        """
+        if self._gone.is_set():
+            self._gone = asyncio.Event()
+        self._launch_all(self._journal if self.generation is None else self.generation.journal)
+        if self.generation is None:
+            self.configure(config)
+        else:
+            self.replicas[0].prepare(self.generation)
+        return await self.start()
+
+    async def sleep(self) -> None:
+        """End all engines. What they were told by commands is kept for those that `wake` starts."""
+        self._places = [replica.client.place for replica in self.replicas] or self._places
+        ended, self.replicas = self.replicas, []
+        self._names = map(str, count())
+        for task in self._tasks:
+            task.cancel()
+        for replica in ended:
+            self._lost += replica.client.restarts
+            self._prefixes.forget(replica.name)
+        await asyncio.gather(*(replica.client.close() for replica in ended))
 
     # -------------------------------------------------------------- requests
 

@@ -44,3 +44,10 @@ class FleetReport:
     @property
     def idle(self) -> bool:
         return all(replica.client.idle for replica in self.replicas)
+
+    @property
+    def progress(self) -> float | None:
+        """Which part of their weights starting engines have loaded; None: none has told."""
+        told = [each.client.progress for each in self.replicas if not each.started]
+        known = [part for part in told if part is not None]
+        return min(known, default=None)

@@ -17,7 +17,7 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.server.generation.gathered import GatheredChoice
 from turnout.server.generation.merge import merged
-from turnout.server.generation.portions import Portion, Portions
+from turnout.server.generation.portions import Portion, Portions, waited
 from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
 from turnout.text.choice_text import ChoiceText, TextDelta
@@ -102,6 +102,11 @@ class Generation:
     def submit_by(self, submit: Submit) -> None:
         """Have another way lead to the engine, for a generation of one prompt that has not begun."""
         self._submit = submit
+
+    def count_wait(self, seconds: float) -> None:
+        """Count seconds for which requests waited before this was made: deadlines stay where they were."""
+        self._began -= seconds
+        self.requests = [waited(request, seconds) for request in self.requests]
 
     def deltas(self) -> AsyncGenerator[TextDelta, None]:
         """What a client may see, as it comes. Raises what `EngineClient.submit` raises."""

@@ -78,7 +78,7 @@ class ModelInfo(msgspec.Struct):
     id: str
     created_at: datetime
     display_name: str
-    max_input_tokens: int
+    max_input_tokens: int | None
     type: str = "model"
     lifecycle: str = "active"
 

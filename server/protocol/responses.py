@@ -268,11 +268,17 @@ class ModelCard(msgspec.Struct):
 
     id: str
     created: int
-    max_model_len: int
+    max_model_len: int | None
+    """Null: not known before it has been loaded."""
     object: str = "model"
     owned_by: str = "turnout"
     state: str = "loaded"
-    """`loaded`; `restarting`: its engine died, and another is starting; `failed`: it was given up."""
+    """`loaded`; `unloaded`: its next request loads it; `loading`; `unloading`; `restarting`: its engine died,
+    and another is starting; `failed`: it was given up, or could not be loaded."""
+    progress: float | UnsetType = UNSET
+    """While it is loaded: the part of its weights that are in memory, from 0 to 1."""
+    reason: str | UnsetType = UNSET
+    """Why it has failed."""
     aliases: list[str] = []
     """Further names that requests may give it."""
 

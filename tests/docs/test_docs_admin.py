@@ -17,6 +17,7 @@ from turnout.core.types.messages import PluginStates, SchedulerState
 from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.admin.ab import ABReport, ArmChange, ArmState
 from turnout.server.admin.kv import KVReport
+from turnout.server.admin.models import ModelChange
 from turnout.server.admin.prefixes import PrefixList, PrefixRequest, PrefixState
 from turnout.server.admin.scheduler import PolicyChange
 from turnout.server.engine.client import ADMIN_TIMEOUT_SECONDS
@@ -36,6 +37,7 @@ def test_the_comparison_of_arms_has_its_fields() -> None:
 
 REQUESTS: dict[str, type[BaseModel]] = {
     "/admin/ab": ArmChange,
+    "/admin/models": ModelChange,
     "/admin/scheduler": PolicyChange,
     "/admin/prefixes": PrefixRequest,
     "/v1/completions": CompletionRequest,

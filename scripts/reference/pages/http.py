@@ -19,6 +19,7 @@ from turnout.scripts.reference.tables import code, markdown, paragraph, table
 from turnout.scripts.reference.values import field_values
 from turnout.server.admin.ab import ArmState
 from turnout.server.admin.kv import KVReport
+from turnout.server.admin.models import ModelChange, ModelStatus
 from turnout.server.admin.prefixes import PrefixRequest, PrefixState
 from turnout.server.admin.replicas import ReplicaState
 from turnout.server.admin.rollout import RolloutReport
@@ -77,6 +78,7 @@ TOLD = {
     "/admin/ab": "admin-api.md#the-arms-of-a-live-test",
     "/admin/live": "admin-api.md#live-events",
     "/admin/kv": "admin-api.md#the-kv-pool",
+    "/admin/models": "admin-api.md#the-models",
     "/admin/plugins": "admin-api.md#the-plugins",
     "/admin/prefixes": "admin-api.md#pinned-prefixes",
     "/admin/replicas": "admin-api.md#the-replicas",
@@ -99,6 +101,8 @@ def blocks() -> Blocks:
         "body of detokenize": lambda: _body(DetokenizeRequest),
         "arms": lambda: _answer(ArmState),
         "replicas": lambda: _answer(ReplicaState),
+        "models": lambda: _answer(ModelStatus),
+        "body of models": lambda: _body(ModelChange),
         "rollout": lambda: _answer(RolloutReport),
         "scheduling policy": lambda: _answer(SchedulerState),
         "plugins": lambda: _answer(PluginState),

@@ -11,6 +11,7 @@ from turnout.core.types.messages import KVGroupState, KVSnapshot, Stats
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import code, table
 from turnout.server.metrics.engine_metrics import Scrape
+from turnout.server.metrics.model_metrics import ModelScrape
 from turnout.server.metrics.request_metrics import PREFIX, RequestMetrics
 
 
@@ -19,7 +20,8 @@ def blocks() -> Blocks:
 
 
 def _server() -> str:
-    return _table(RequestMetrics("model", max_model_len=1).registry.collect())
+    loaded = ModelScrape("model", loaded=True, waiting=0, loads=0)
+    return _table([*RequestMetrics("model", max_model_len=1).registry.collect(), *loaded.collect()])
 
 
 def _engine() -> str:

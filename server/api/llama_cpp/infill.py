@@ -39,7 +39,7 @@ async def infill(request: Request) -> Response:
     asked = await read_body(request, InfillRequest, limit=context.config.max_body_size)
     context = context.of(asked.model)
     renderer, id = InfillRenderer(context.model_name), f"infill-{uuid.uuid4().hex}"
-    with context.assigned_arm(request, None, id) as arm:
+    async with context.assigned_arm(request, None, id, stream=asked.stream) as arm:
         body = await while_connected(
             request.receive, context.texts.run(asked.size, partial(_completion, arm, asked))
         )

@@ -38,9 +38,12 @@ def check_thinking(arm: ServedArm, asked: OllamaRequest) -> None:
         )
 
 
-def loaded(asked: OllamaRequest, **empty: Any) -> Response:
-    """The answer to a request without a prompt, which loads or unloads the model: it stays as it is."""
-    unloads = asked.keep_alive in (0, "0", "0s", "0m")
+async def loaded(request: Request, context: Context, asked: OllamaRequest, **empty: Any) -> Response:
+    """The answer to a request without a prompt, which loads or unloads a model that is loaded on demand."""
+    unloads = asked.keep_alive == 0
+    if not unloads:
+        await context.ensure_loaded(request)
+    context.keep_loaded(asked.keep_alive)
     body = {"model": asked.model, "created_at": now(), **empty, "done": True}
     response = JsonResponse({**body, "done_reason": "unload" if unloads else "load"})
     if asked.stream:

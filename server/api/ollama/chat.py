@@ -24,10 +24,12 @@ async def chat(request: Request) -> Response:
     """Answers a conversation."""
     asked, context = await read_request(request, OllamaChat)
     if not asked.messages:
-        return loaded(asked, message={"role": "assistant", "content": ""})
+        return await loaded(request, context, asked, message={"role": "assistant", "content": ""})
     body, id = await translated(request, asked.chat_fields), f"ollama-{uuid.uuid4().hex}"
-    with body.client_field_names(), context.assigned_arm(request, None, id) as arm:
-        check_thinking(arm, asked)
-        renderer = OllamaChatRenderer(asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs))
-        generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
-        return await respond(request, generation, renderer, stream=asked.stream)
+    async with context.assigned_arm(request, None, id) as arm:
+        context.keep_loaded(asked.keep_alive)
+        with body.client_field_names():
+            check_thinking(arm, asked)
+            renderer = OllamaChatRenderer(asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs))
+            generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
+            return await respond(request, generation, renderer, stream=asked.stream)

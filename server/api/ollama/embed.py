@@ -30,7 +30,8 @@ async def embed(request: Request) -> Response:
     if not body.input:
         return JsonResponse(Embedded(model, [], time.perf_counter_ns() - began, 0, 0))
     id = Asked.new_id("embd")
-    with context.assigned_arm(request, None, id) as arm:
+    async with context.assigned_arm(request, None, id) as arm:
+        context.keep_loaded(body.keep_alive)
         asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body)
 
@@ -50,7 +51,8 @@ async def embeddings(request: Request) -> Response:
     if not body.prompt:
         return JsonResponse(OneEmbedded([]))
     id = Asked.new_id("embd")
-    with context.assigned_arm(request, None, id) as arm:
+    async with context.assigned_arm(request, None, id) as arm:
+        context.keep_loaded(body.keep_alive)
         asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body.as_embed())
         return await answered(asked, pooled.numbers, lambda _: OneEmbedded(numbers(pooled.found[0])))

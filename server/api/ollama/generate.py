@@ -35,9 +35,10 @@ async def generate(request: Request) -> Response:
     asked, context = await read_request(request, OllamaGenerate)
     asked.check()
     if not (asked.prompt or asked.suffix):
-        return loaded(asked, response="")
+        return await loaded(request, context, asked, response="")
     id = f"ollama-{uuid.uuid4().hex}"
-    with context.assigned_arm(request, None, id) as arm:
+    async with context.assigned_arm(request, None, id) as arm:
+        context.keep_loaded(asked.keep_alive)
         check_thinking(arm, asked)
         renderer = OllamaGenerateRenderer(asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs))
         if _is_continued(arm, asked):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from starlette.requests import Request
@@ -26,7 +26,8 @@ __all__ = ["list_models", "list_running", "show", "show_version"]
 OLLAMA_VERSION = "0.12.11"
 """The version of Ollama whose API this is: clients look whether it is new enough for them."""
 NEVER = "2318-01-01T00:00:00Z"
-"""When the model is unloaded."""
+"""When a model is unloaded that stays."""
+YEAR = 365 * 86400
 UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 TASK = re.compile(r"(Model|For[A-Z][A-Za-z]*)$")
 """What an architecture's name ends with."""
@@ -48,7 +49,8 @@ async def list_models(request: Request) -> Response:
 @operation()
 async def list_running(request: Request) -> Response:
     """Lists the models that are loaded."""
-    return JsonResponse({"models": [_running(context) for context in context_of(request).each]})
+    running = [_running(context) for context in context_of(request).each if context.served.loaded]
+    return JsonResponse({"models": running})
 
 
 def _running(context: Context) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def _running(context: Context) -> dict[str, Any]:
     on_gpu = first.config.device != "cpu" and not first.client.ready.cpu_kernels
     return {
         **card,
-        "expires_at": NEVER,
+        "expires_at": _expires(context),
         "size_vram": card["size"] if on_gpu else 0,
         "context_length": first.client.ready.max_model_len,
     }
@@ -72,7 +74,7 @@ async def show(request: Request) -> Response:
         raise RequestError("model: this field is required", "model")
     context = context.of(name, tag=LATEST)
     arm = context.arms.first
-    defaults = arm.client.ready.defaults
+    defaults = arm.known.defaults
     return JsonResponse(
         {
             "modelfile": f"FROM {context.model_name}\n",
@@ -86,9 +88,14 @@ async def show(request: Request) -> Response:
     )
 
 
+def _expires(context: Context) -> str:
+    left = context.served.residence.idle_left
+    return NEVER if left > YEAR else _moment(datetime.now(UTC) + timedelta(seconds=left))
+
+
 def _card(context: Context) -> dict[str, Any]:
     name = _tagged(context.model_name)
-    ready = context.arms.first.client.ready
+    ready = context.arms.first.known
     return {
         "name": name,
         "model": name,
@@ -104,10 +111,10 @@ def _tagged(name: str) -> str:
 
 
 def _details(arm: ServedArm) -> dict[str, Any]:
-    facts, family = arm.client.ready.facts, _family(arm)
+    facts, family = arm.known.facts, _family(arm)
     return {
         "parent_model": "",
-        "format": "gguf" if arm.client.ready.model.endswith(".gguf") else "safetensors",
+        "format": "gguf" if arm.known.model.endswith(".gguf") else "safetensors",
         "family": family,
         "families": [family],
         "parameter_size": _rounded(facts.parameters),
@@ -117,11 +124,11 @@ def _details(arm: ServedArm) -> dict[str, Any]:
 
 def _family(arm: ServedArm) -> str:
     """Such as ``qwen2``, of ``Qwen2ForCausalLM``, and ``bert``, of ``BertModel``."""
-    return TASK.sub("", arm.client.ready.facts.architecture).lower()
+    return TASK.sub("", arm.known.facts.architecture).lower()
 
 
 def _model_info(context: Context, arm: ServedArm) -> dict[str, Any]:
-    ready, family = arm.client.ready, _family(arm)
+    ready, family = arm.known, _family(arm)
     return {
         "general.architecture": family,
         "general.basename": context.model_name,
@@ -133,21 +140,25 @@ def _model_info(context: Context, arm: ServedArm) -> dict[str, Any]:
 
 def _capabilities(arm: ServedArm) -> list[str]:
     """What clients may ask for. Any model with a chat template can call tools."""
-    pooling = arm.client.ready.pooling
+    pooling = arm.known.pooling
     generates = pooling is None or pooling.generates
     chats = generates and arm.tokenizer.has_chat_template
     found = {
         "completion": generates,
         "tools": chats,
         "insert": generates and fill_in_of(arm.tokenizer) is not None,
-        "thinking": chats and arm.format.reasons,
+        "thinking": chats and arm.client.described and arm.format.reasons,
         "embedding": pooling is not None and (not pooling.generates or pooling.embedder),
     }
     return [name for name, holds in found.items() if holds]
 
 
 def _started(context: Context) -> str:
-    return datetime.fromtimestamp(context.created, UTC).isoformat().replace("+00:00", "Z")
+    return _moment(datetime.fromtimestamp(context.created, UTC))
+
+
+def _moment(when: datetime) -> str:
+    return when.isoformat().replace("+00:00", "Z")
 
 
 def _rounded(count: int) -> str:

@@ -29,7 +29,7 @@ async def embeddings(request: Request) -> Response:
     body = await read_body(request, EmbeddingRequest, limit=context.config.max_body_size)
     context = context.of(body.model)
     id = Asked.new_id("embd")
-    with context.assigned_arm(request, body.user, id) as arm:
+    async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body)
         show = in_base64 if body.encoding_format == "base64" and not _per_token(pooled) else numbers
@@ -48,7 +48,7 @@ async def pooling(request: Request) -> Response:
     body = await read_body(request, PoolingRequest, limit=context.config.max_body_size)
     context = context.of(body.model)
     id = Asked.new_id("pool")
-    with context.assigned_arm(request, body.user, id) as arm:
+    async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body)
         show = in_base64 if body.encoding_format == "base64" and not _per_token(pooled) else numbers

@@ -41,7 +41,7 @@ async def score(request: Request) -> Response:
     body = await read_body(request, ScoreRequest, limit=context.config.max_body_size)
     context = context.of(body.model)
     id = Asked.new_id("score")
-    with context.assigned_arm(request, body.user, id) as arm:
+    async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
         scored = await _scored(asked, body.pairs(), "text_1")
         data = [Score(number, value) for number, value in enumerate(scored.values)]
@@ -60,7 +60,7 @@ async def rerank(request: Request) -> Response:
     of_cohere = request.url.path == "/v2/rerank"
     shown = not of_cohere if body.return_documents is None else body.return_documents
     most = COHERES_LENGTH if of_cohere and body.max_tokens_per_doc is None else body.max_tokens_per_doc
-    with context.assigned_arm(request, body.user, id) as arm:
+    async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
         pairs = [(body.query, text) for text in texts]
         scored = await _scored(asked, pairs, "documents", most)
@@ -81,7 +81,7 @@ async def classify(request: Request) -> Response:
     body = await read_body(request, ClassifyRequest, limit=context.config.max_body_size)
     context = context.of(body.model)
     id = Asked.new_id("classify")
-    with context.assigned_arm(request, body.user, id) as arm:
+    async with context.assigned_arm(request, body.user, id) as arm:
         asked, facts = Asked(request, context, body, arm, id), facts_of(arm)
         before = prompt_named(facts, body.prompt_name, body.input_type)
         if not body.input:

@@ -23,8 +23,9 @@ from turnout.server.api.context import Context
 from turnout.server.api.pooling.texts import Texts, named, prepared_texts
 from turnout.server.api.respond import LARGE
 from turnout.server.fleet.arms import ServedArm
+from turnout.server.fleet.models.waiting import entry_of
 from turnout.server.generation.merge import merged
-from turnout.server.generation.portions import Portion
+from turnout.server.generation.portions import Portion, waited
 from turnout.server.http.access.auth import client_of, count_tokens
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
@@ -66,6 +67,9 @@ class Asked:
                     self.context, self.arm, self.body, of, self.id, client, memory, most
                 )
                 specs = await while_connected(self.request.receive, preparing)
+            entry = entry_of(self.request)
+            specs = [waited(spec, entry.waited) for spec in specs] if entry.waited else specs
+            entry.begun()
             tokens = sum(len(spec.prompt) for spec in specs)
             count_tokens(self.request, lambda: tokens)
             try:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from turnout.server.api.context import context_of
 from turnout.server.api.conversation import prepared_generation, translated
-from turnout.server.api.respond import EventStream, respond
+from turnout.server.api.respond import EventStream, begin, respond
 from turnout.server.api.responses.keeping import (
     earlier_items,
     end_keeper,
@@ -47,7 +47,7 @@ async def responses(request: Request) -> Response:
     asked = await with_references(request, asked)
     body = await translated(request, partial(asked.chat_fields, before))
     id = f"resp_{uuid.uuid4().hex}"
-    with context.assigned_arm(request, body.user, id) as arm:
+    async with context.assigned_arm(request, body.user, id, stream=bool(asked.stream)) as arm:
         generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
         params = generation.requests[0].params
         echoed = _echoed(asked) | {"temperature": params.temperature, "top_p": params.top_p}
@@ -56,6 +56,7 @@ async def responses(request: Request) -> Response:
             id, context.model_name, int(time.time()), echoed, keeper=keeper, store=stored
         )
         if asked.background:
+            begin(request, generation)
             generation.submit_by(context.rooms[arm.name].submit)
             begun = await _begun(request, asked, arm, generation, renderer)
             log = context.background.logs.find(id)

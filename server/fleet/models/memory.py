@@ -6,13 +6,15 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from turnout.config import EngineConfig, ModelConfig
 from turnout.core.errors import ConfigError
+from turnout.core.types.messages import ModelFacts
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.server.fleet.replica_memory import gib
 
-__all__ = ["check_given_memory", "check_pools", "least_weights"]
+__all__ = ["check_given_memory", "check_pools", "given_memory", "known_facts", "least_weights"]
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 NARROWEST = 8
@@ -42,6 +44,14 @@ def check_given_memory(models: Sequence[tuple[ModelConfig, Path]], free: int) ->
         )
 
 
+def given_memory(model: ModelConfig, folder: Path) -> int:
+    """The bytes of host memory that a model surely takes: its weights, and the pools that have a size."""
+    if not _on_cpu(model.engine):
+        return 0
+    pools = (model.engine.kv_memory or 0) + (model.engine.swap_memory or 0)
+    return max(1, model.server.replicas) * (least_weights(folder, model.engine) + pools)
+
+
 def least_weights(folder: Path, engine: EngineConfig) -> int:
     """The bytes that a checkpoint's weights take in memory at least."""
     size = sum(file.stat().st_size for kind in ("safetensors", "gguf") for file in folder.glob(f"*.{kind}"))
@@ -51,12 +61,31 @@ def least_weights(folder: Path, engine: EngineConfig) -> int:
     return size * min(stored, WIDTHS.get(engine.dtype, stored)) // stored
 
 
+def known_facts(folder: Path, engine: EngineConfig) -> ModelFacts:
+    """What a model's files tell of it before an engine has read them."""
+    match _config(folder).get("architectures"):
+        case [str(name), *_]:
+            architecture = name
+        case _:
+            architecture = ""
+    return ModelFacts(
+        architecture=architecture,
+        weight_bytes=least_weights(folder, engine),
+        weights=engine.quantization if engine.quantization != UNQUANTIZED else _stored_dtype(folder),
+    )
+
+
 def _stored_dtype(folder: Path) -> str:
+    config = _config(folder)
+    return str(config.get("dtype") or config.get("torch_dtype") or "")
+
+
+def _config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str(config.get("dtype") or config.get("torch_dtype"))
-    except (OSError, ValueError, AttributeError):
-        return ""  # the engine says what is wrong with it
+    except (OSError, ValueError):
+        return {}  # the engine says what is wrong with it
+    return config if isinstance(config, dict) else {}
 
 
 def _on_cpu(engine: EngineConfig) -> bool:

@@ -10,6 +10,7 @@ from pydantic import Field, SkipValidation, field_validator
 
 from turnout.core import limits
 from turnout.core.types.pooling import PoolingParams
+from turnout.server.protocol.ollama.keep_alive import KeepAlive
 from turnout.server.protocol.pooling.requests import PooledRequest, Text
 
 __all__ = ["Embedded", "OllamaEmbed", "OllamaEmbeddings", "OneEmbedded"]
@@ -20,8 +21,8 @@ class _Ollama(PooledRequest):
 
     options: dict[str, Any] | None = None
     """How to generate, which embeddings do not."""
-    keep_alive: float | str | None = None
-    """How long the model stays loaded: it always is."""
+    keep_alive: KeepAlive = None
+    """As for `/api/chat`."""
 
 
 class OllamaEmbed(_Ollama):

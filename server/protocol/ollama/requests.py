@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
+from turnout.server.protocol.ollama.keep_alive import KeepAlive
 from turnout.server.protocol.ollama.options import Options
 from turnout.server.protocol.token_ids import TokenIds
 
@@ -45,8 +46,9 @@ class OllamaRequest(_Lenient):
     """The form of the text."""
     options: Options = Field(default_factory=Options)
     """How to generate."""
-    keep_alive: float | str | None = None
-    """How long the model stays loaded: it always is."""
+    keep_alive: KeepAlive = None
+    """How long the model stays loaded when it is idle, where it is [loaded on
+    demand](../how-to/serve.md#load-models-on-demand); others stay."""
     think: bool | str | None = None
     """Whether the model reasons first, or how much."""
     logprobs: bool | None = None
