@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 from made_up_server import Feed, MadeUpServer
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = [
@@ -20,10 +23,11 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--js-flags=--expose-gc",
+    "--enable-precise-memory-info",
 ]
 
 Serve = Callable[..., MadeUpServer]
-Open = Callable[..., Page]
+Open = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +38,8 @@ def browser() -> Iterator[Browser]:
         pytest.skip(
             f"no browser: none of {', '.join(NAMES)} is on the PATH; `make browser` installs Chromium"
         )
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         yield browser

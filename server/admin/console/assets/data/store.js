@@ -115,7 +115,7 @@ export class Store extends EventTarget {
   #end(request, at) {
     close(request, at);
     request.ended = request.spans.at(-1)?.end ?? at;
-    request.engine.series.addEnded(timings(request), request.ended);
+    if (request.finish_reason === "stop" || request.finish_reason === "length") request.engine.series.addEnded(timings(request), request.ended);
   }
 
   /** After a new beginning, requests that live are told of again; those that are not ended while nobody looked. */

@@ -4,6 +4,7 @@ import { el } from "../../lib/dom.js";
 import { count, percent } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { notice } from "../../shell/notice.js";
+import { queryOf } from "./policies.js";
 
 export class Arms {
   constructor(app) {
@@ -36,16 +37,15 @@ export class Arms {
       const state = el("td", {}, arm.state, arm.reason ? el("div", { class: "bad", text: arm.reason }) : null);
       return el("tr", { "data-arm": arm.name }, name, state, el("td", { class: "number", text: percent(arm.share) }), el("td", {}, el("span", { class: "bar" }, button("promote"), button("stop"))));
     });
-    const head = ["arm", "state", "share", ""].map((key) => (key ? el("th", { scope: "col", t: key }) : el("td")));
+    const head = ["arm", "state", "share", ""].map((key) => (key ? el("th", { scope: "col", class: key === "share" && "number", t: key }) : el("td")));
     return el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
   }
 
   async #act(action, arm, engine) {
     if (!confirm(t(`confirm_${action}`, { name: arm }))) return;
     try {
-      const several = new Set([...this.app.store.engines.values()].map((one) => one.model)).size > 1;
-      const query = { model: several ? engine?.model : null };
-      this.app.store.arms = await askJson("admin/ab", { method: "POST", body: { action, arm }, query });
+      const { model } = queryOf(engine, this.app.store);
+      this.app.store.arms = await askJson("admin/ab", { method: "POST", body: { action, arm }, query: { model } });
       notice("");
     } catch (error) {
       notice(error.message);
@@ -56,7 +56,7 @@ export class Arms {
 
 /** A row a metric, as `GET /admin/ab` has them: both arms' figures, the change with its interval, the verdict. */
 function verdicts(rows) {
-  const head = ["metric", "before_arm", "after_arm", "change", "verdict"].map((key) => el("th", { scope: "col", t: key }));
+  const head = ["metric", "before_arm", "after_arm", "change", "verdict"].map((key, at) => el("th", { scope: "col", class: at > 0 && at < 4 && "number", t: key }));
   const lines = rows.map((row) => {
     const figure = (value) => (Number.isFinite(value) ? `${count(value)} ${row.unit}` : "–");
     const cells = [row.metric, figure(row.base), figure(row.other), change(row), row.verdict ?? ""];

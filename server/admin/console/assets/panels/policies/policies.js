@@ -39,8 +39,7 @@ class Policies {
 }
 
 /** The query that names an engine's model and arm, where there are several. */
-export function queryOf(engine, store) {
-  const engines = [...store.engines.values()];
-  const several = new Set(engines.map((one) => one.model)).size > 1;
-  return { model: several ? engine?.model : null, arm: engine?.arm };
+export function queryOf(engine, { engines }) {
+  const several = (part) => new Set([...engines.values()].map((one) => one[part])).size > 1;
+  return Object.fromEntries(["model", "arm"].filter(several).map((part) => [part, engine?.[part]]));
 }

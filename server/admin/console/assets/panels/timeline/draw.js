@@ -50,7 +50,8 @@ function drawAxis(ctx, { from, to, now, follow }, x, width, height) {
     ctx.fillRect(Math.round(x(at)), AXIS - 4, 1, height);
     ctx.fillStyle = colour("dim");
     const label = follow ? ago(now - at) : clockAt(at, step);
-    if (x(at) >= x.left) ctx.fillText(label, x(at) + 4, AXIS / 2);
+    const over = x(at) + 6 + ctx.measureText(label).width > width;
+    if (x(at) >= x.left) ctx.fillText(label, over ? x(at) - 4 - ctx.measureText(label).width : x(at) + 4, AXIS / 2);
   }
 }
 
