@@ -61,7 +61,7 @@ export class Store extends EventTarget {
     for (const [id, phase, start, end = null] of news.spans ?? []) this.#applySpan(engine, id, { phase, start, end, engine });
     for (const step of news.steps ?? []) engine.steps.push(step);
     if (engine.steps.length > this.maxSteps) engine.steps.splice(0, engine.steps.length - this.maxSteps);
-    if (!news.stats) return;
+    if (!news.stats?.steps) return; // nothing was heard of it as yet
     engine.stats = news.stats;
     engine.series.add(this.at, news.stats);
   }
