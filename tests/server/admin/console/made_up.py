@@ -118,7 +118,8 @@ class MadeUp:
             if tokens <= 0:
                 continue
             left -= tokens
-            grants.append([request.id, tokens, request.state, request.computed, request.prompt])
+            done = min(request.prompt, request.computed + tokens)
+            grants.append([request.id, tokens, request.state, done, request.prompt])
             self._advance(request, tokens, at + seconds)
         self.counters["computed_tokens"] += budget - left
         step |= {

@@ -95,7 +95,7 @@ class Decisions {
   #grant([id, tokens, phase, computed, total], step) {
     const bar = el("span", { class: `grant ${phase}` });
     bar.style.width = `${Math.max(1, (100 * tokens) / Math.max(1, step.tokens ?? 0))}%`;
-    const progress = phase === "prefill" ? ` ${count(computed + tokens)} / ${count(total)}` : "";
+    const progress = phase === "prefill" ? ` ${count(computed)} / ${count(total)}` : "";
     const told = el("span", { class: "dim" }, `+${count(tokens)} `, el("span", { t: phase }), progress);
     return el("li", {}, el("span", { class: "pair" }, this.#request(id), told), bar);
   }

@@ -6,7 +6,7 @@ import { t } from "../lib/i18n.js";
 import { EngineChoice } from "./engine_choice.js";
 import { requestFacts, stateName } from "./request_facts.js";
 
-const [LEAST, MOST] = [5, 26];
+const [LEAST, MOST] = [5, 44];
 const HOLDERS = 14;
 const WORDS = { held: "held", shared: "shared", pinned: "pinned", cached: "cached_blocks", free: "free" };
 const TELLING = ["pinned", "shared", "held", "cached", "free"];
@@ -65,7 +65,8 @@ class Memory {
     const pairs = [
       ["kv_pool", `${count(kv.capacity)} ${t("positions")}`],
       ["block_positions", kv.unit],
-      ...["held", "shared", "cached", "pinned", "free"].map((name) => [WORDS[name], share(name)]),
+      ...["held", "shared", "cached", "pinned"].map((name) => [WORDS[name], share(name)]),
+      ["available", share("free")],
       ["hit_rate", percent(kv.hit_rate ?? 0)],
       ["evictions", count(kv.evictions ?? 0)],
       ["swap", kv.swap ? `${count(kv.swapped ?? 0)} / ${count(kv.swap)}` : "–"],
