@@ -1,5 +1,5 @@
 // Which requests the timeline shows, and in which row each stands.
-const HEIGHTS = [18, 14, 11, 8, 6, 4, 3];
+const HEIGHTS = [18, 14, 11, 8, 6, 5, 4, 3];
 
 /** Requests with something in [from, to] that pass the filters, in order of arrival. */
 export function shownRequests(store, { from, to, client, state, engine }) {
