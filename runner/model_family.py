@@ -11,7 +11,7 @@ from turnout.core.interfaces.models import ModelFamily
 from turnout.core.registry.registry import Registry
 from turnout.core.types.pooling import EmbedderConfig
 from turnout.models.bodies.body import DecoderBody
-from turnout.models.bodies.naming import body_named, refuse_other_tasks
+from turnout.models.bodies.naming import body_named, refuse_encoder, refuse_other_tasks
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.readers.formats import open_weights
 from turnout.models.transformers_adapter import TransformersAdapter
@@ -53,6 +53,10 @@ def model_family(
     adapter = registry.create("model", ADAPTER)
     if isinstance(adapter, TransformersAdapter):
         adapter.may_run(found.folder, trust_remote_code)
+        if body is not None and adapter.has_causal(found.config, body.causal):
+            return DecoderBody(adapter, body.causal, "scores" if body.scores else "none")
+        if body is not None:
+            refuse_encoder(found.architecture, registry.builds)
     return _of_embedder(adapter, found)
 
 

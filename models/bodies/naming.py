@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from turnout.core.errors import ModelError
 
-__all__ = ["BodyName", "body_named", "refuse_other_tasks"]
+__all__ = ["BodyName", "body_named", "refuse_encoder", "refuse_other_tasks"]
 
 SCORES, BARE = "ForSequenceClassification", "Model"
 CAUSAL = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
@@ -18,6 +19,22 @@ OTHERS = {
     "ForNextSentencePrediction": "says which text follows another",
 }
 """What other heads do, which no endpoint asks for."""
+
+
+OWN = "the adapter of transformers runs decoders alone"
+ENCODERS = {
+    "MPNet": "its scores have a bias by relative position",
+    "Deberta": "its scores are by relative positions",
+    "NomicBert": OWN,
+    "Electra": OWN,
+    "Albert": OWN,
+    "EuroBert": OWN,
+    "Ernie": OWN,
+    "JinaEmbeddings": OWN,
+    "XLNet": "it has attention code of its own",
+    "T5": "it has an encoder and a decoder",
+}
+"""Why encoders without a family are refused, by how their names begin."""
 
 
 class BodyName(NamedTuple):
@@ -36,6 +53,20 @@ def body_named(architecture: str) -> BodyName | None:
         if stem and stem != architecture:
             return BodyName(CAUSAL.get(stem, f"{stem}ForCausalLM"), scores)
     return None
+
+
+def refuse_encoder(architecture: str, builds: Callable[[str], bool]) -> None:
+    """Raises ModelError for an encoder that no family builds, with the reason where it is known.
+
+    builds: says whether a family claims an architecture.
+    """
+    stem = next((stem for stem in ENCODERS if architecture.startswith(stem)), None)
+    if stem is None or builds(architecture):
+        return
+    raise ModelError(
+        f"config.json: {architecture} is not served: {ENCODERS[stem]}; of encoders, BERT, RoBERTa, "
+        "XLM-RoBERTa, CamemBERT, DistilBERT and ModernBERT are"
+    )
 
 
 def refuse_other_tasks(architecture: str) -> None:

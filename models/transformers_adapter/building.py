@@ -14,7 +14,15 @@ from transformers.initialization import no_init_weights
 
 from turnout.core.errors import ModelError, describe_error
 
-__all__ = ["build_empty", "build_filled", "build_shape", "model_class", "parse_config", "with_padding"]
+__all__ = [
+    "build_empty",
+    "build_filled",
+    "build_shape",
+    "has_causal",
+    "model_class",
+    "parse_config",
+    "with_padding",
+]
 
 
 def parse_config(config: Mapping[str, Any]) -> PreTrainedConfig:
@@ -43,6 +51,20 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
     """Returns the causal model that transformers has for a config; None: it has none."""
     known = cast(Mapping[type[PreTrainedConfig], type[PreTrainedModel]], AutoModelForCausalLM._model_mapping)
     return known[type(config)] if type(config) in known else None  # noqa: SIM401  # its `get` differs
+
+
+def has_causal(config: Mapping[str, Any], architecture: str) -> bool:
+    """Says whether a ``config.json`` has the causal model of that name, whose tokens see no later ones.
+
+    transformers also has causal models for configs of encoders, which are such if ``is_decoder`` is set.
+    """
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        return False
+    parsed = parse_config(config)
+    made = model_class(parsed)
+    encodes = hasattr(parsed, "is_decoder") and hasattr(parsed, "type_vocab_size") and not parsed.is_decoder
+    return made is not None and made.__name__ == architecture and not encodes
 
 
 def build_shape(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:

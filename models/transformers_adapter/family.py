@@ -49,6 +49,13 @@ class TransformersAdapter(ModelFamily):
         """Says where the checkpoint is, and whether code that lies there may be run."""
         self._folder, self._trusts_code = folder, trusted
 
+    def has_causal(self, config: Mapping[str, Any], architecture: str) -> bool:
+        """Says whether transformers has the causal model of that name for the config of its body."""
+        from turnout.models.transformers_adapter.building import has_causal
+
+        with no_collections():
+            return has_causal(config, architecture)
+
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         self._config, self._remembered = config, None if "auto_map" in config else recall(config)
         if self._remembered is not None:

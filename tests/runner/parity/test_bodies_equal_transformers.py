@@ -14,6 +14,8 @@ from encoded import CLOSE, PROMPTS, Vector, are_close, engine_of, pooled
 from family_checkpoints import VOCABULARY, draw, small_config
 from transformers import PreTrainedModel
 
+from turnout.core.errors import ModelError
+
 SLOW = ("llama", "mistral-window", "qwen2-windows", "gemma2", "gemma3", "gpt2", "phi3", "qwen3-moe", "olmo2")
 FAMILIES = ["qwen3", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 TEXTS = [[token % VOCABULARY for token in prompt] for prompt in PROMPTS]
@@ -56,6 +58,41 @@ def test_a_classification_head(tmp_path: Path, name: str, labels: int) -> None:
             logits = model(input_ids=torch.tensor([text])).logits[0]
         expected = logits.sigmoid() if labels == 1 else logits.softmax(-1)
         np.testing.assert_allclose(scores, expected.numpy(), atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", ["gemma", "stablelm", "phi"])
+@pytest.mark.slow
+def test_bodies_that_the_adapter_runs(tmp_path: Path, name: str) -> None:
+    model = written(tmp_path, "AutoModelForSequenceClassification", name, num_labels=2)
+    engine = engine_of(tmp_path, kv_memory="64MiB")
+    found = pooled(engine, TEXTS, task="classify")
+    for text, scores in zip(TEXTS, found, strict=True):
+        with torch.inference_mode():
+            expected = model(input_ids=torch.tensor([text])).logits[0].softmax(-1)
+        np.testing.assert_allclose(scores, expected.numpy(), atol=CLOSE)
+    bare = tmp_path / "bare"
+    body = written(bare, "AutoModel", name)
+    for text, vector in zip(TEXTS, pooled(engine_of(bare, kv_memory="64MiB"), TEXTS), strict=True):
+        are_close(vector, states_of(body, text)[-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture", "words"),
+    [
+        ("mpnet", "MPNetModel", "a bias by relative position"),
+        ("electra", "ElectraModel", "of encoders, BERT"),
+        ("deberta-v2", "DebertaV2ForSequenceClassification", "by relative positions"),
+        ("bert", "BertForTokenClassification", "labels each token"),
+        ("qwen3", "Qwen3ForTokenClassification", "labels each token"),
+    ],
+)
+def test_what_is_not_served_is_refused_by_name(
+    tmp_path: Path, kind: str, architecture: str, words: str
+) -> None:
+    config = {"model_type": kind, "architectures": [architecture]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=f"{architecture}.*{words}"):
+        engine_of(tmp_path)
 
 
 def test_padding_at_the_end_is_passed_over(tmp_path: Path) -> None:
