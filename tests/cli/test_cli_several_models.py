@@ -100,6 +100,30 @@ def test_a_utilization_in_a_section_is_its_share(served: Served, tmp_path: Path)
     assert shares == [(0.6, 1.0), (0.4, 0.9)]
 
 
+def test_models_on_demand_have_settings_of_their_own(served: Served, tmp_path: Path) -> None:
+    """As many as are loaded at once share the memory and the cores."""
+    file = config_file(
+        tmp_path,
+        "lazy: true\nunload-after: 60\nmodels:\n  chat: {model: a, pin: true, lazy: false}\n"
+        "  code: {model: b, unload-after: 5}\n  draw: c\n  sing: {model: d, memory-share: 0.4}\n",
+    )
+    assert run("--config", file, "--max-loaded-models", "2").exit_code == 0
+    models = served.models
+    assert [model.server.lazy for model in models.values()] == [False, True, True, True]
+    assert [model.pin for model in models.values()] == [True, False, False, False]
+    assert [model.server.unload_after for model in models.values()] == [60, 5, 60, 60]
+    assert [model.engine.memory_share for model in models.values()] == [0.5, 0.5, 0.5, 0.4]
+    assert all(model.engine.cpu_engines == 2 for model in models.values())
+
+
+def test_shares_may_exceed_the_whole_where_one_makes_room_for_another(served: Served, tmp_path: Path) -> None:
+    text = "models:\n  chat: {model: a, memory-share: 0.7}\n  code: {model: b, memory-share: 0.6}\n"
+    file = config_file(tmp_path, text)
+    assert "their shares of the memory are chat 0.7 + code 0.6 = 1.3, of 1" in refused("--config", file)
+    assert run("--config", file, "--lazy").exit_code == 0
+    assert [model.engine.memory_share for model in served.models.values()] == [0.7, 0.6]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

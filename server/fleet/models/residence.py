@@ -142,10 +142,14 @@ class Residence:
 
     @property
     def idle_left(self) -> float:
-        """Seconds until it is unloaded if nothing comes."""
+        """Seconds until it is unloaded if nothing comes; at least as long as its load took."""
         if self.keep is None or self.pinned:
             return math.inf
-        return max(0.0, self.used + self.keep - self._clock())
+        return max(0.0, max(self.used + self.keep, self.since + self._stays(IDLE_STAYS)) - self._clock())
+
+    def _stays(self, times: int) -> float:
+        """Seconds for which it is loaded at least."""
+        return max(LEAST_STAY_SECONDS, self.load_seconds) * times
 
     @property
     def movable(self) -> bool:
@@ -159,8 +163,7 @@ class Residence:
         A model stays at least as long as its load took, and longer while it is busy: so clients that ask in
         turn for two models, where one has room, cannot have the server do nothing but load.
         """
-        least = max(LEAST_STAY_SECONDS, self.load_seconds) * (BUSY_STAYS if self.busy else IDLE_STAYS)
-        return self._stayed >= least
+        return self._stayed >= self._stays(BUSY_STAYS if self.busy else IDLE_STAYS)
 
     @property
     def _stayed(self) -> float:

@@ -194,6 +194,20 @@ def test_clients_that_ask_in_turn_cannot_have_it_load_without_end() -> None:
     run(play, budget=Budget(1, 9.0))
 
 
+def test_clients_that_want_no_model_kept_cannot_have_it_load_without_end() -> None:
+    async def play(served: Served) -> None:
+        served.engines["a"].loading = lambda: asyncio.sleep(0.05)
+        model = served.models.named("a")
+        await served.ask("a")
+        loaded = asyncio.get_running_loop().time()
+        model.residence.keep = 0
+        served.models.keeper.tell()
+        await until(lambda: model.state == "unloaded")
+        assert asyncio.get_running_loop().time() - loaded > 0.04
+
+    run(play)
+
+
 def test_the_model_used_longest_ago_makes_room_unless_it_is_busy_or_pinned() -> None:
     async def play(served: Served) -> None:
         for name in "ab":
