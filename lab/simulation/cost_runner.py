@@ -48,6 +48,18 @@ class FastForwarded:
             seen.step()
 
     @property
+    def runs(self) -> bool:
+        """Whether each step adds as much to `context` as the one before, so that steps can be taken back."""
+        return len(self._seen) == 1 and self._seen[0].reach.window is None
+
+    def move(self, steps: int) -> tuple[float, int, int]:
+        """Moves all of them, where each step is alike; returns the share of layers that positions count with,
+        their number before, and how many a step adds."""
+        (seen,) = self._seen
+        before = seen.context
+        return seen.reach.share, before, seen.move(steps)
+
+    @property
     def context(self) -> float:
         """Positions that attention reads for them in the next step, in the mean over layers."""
         if len(self._seen) == 1:
@@ -87,6 +99,11 @@ class _Seen:
         if self._full:
             self._growing -= self._full.pop(self._steps, 0)
 
+    def move(self, steps: int) -> int:
+        self._steps += steps
+        self.context += steps * self._growing
+        return self._growing
+
     def _count(self, context: int, one: int) -> None:
         if self._window is None:
             self.context += one * context
@@ -119,14 +136,40 @@ class CostRunner(VirtualRunner):
         As `run` does, to the last bit: so the terms are added in the order of `Seconds.of`.
         """
         others, cost = self.fast_forwarded, self._cost
-        count, context = others.sequences, others.context
+        count, context, part = others.sequences, others.context, self._part()
+        self.clock.now += part + cost.read * context + cost.pair * context + cost.host + cost.runner * count
+        self.steps += 1
+
+    def pass_steps(self, steps: int) -> list[float]:
+        """As many steps as `pass_step` and `FastForwarded.step` would take; returns when each ended."""
+        share, positions, more = self.fast_forwarded.move(steps)
+        part, cost, count = self._part(), self._cost, self.fast_forwarded.sequences
+        read, pair, host, runner = cost.read, cost.pair, cost.host, cost.runner * count
+        now, ends = self.clock.now, []
+        for _ in range(steps):
+            context = share * positions
+            now += part + read * context + pair * context + host + runner
+            ends.append(now)
+            positions += more
+        self.clock.now = now
+        self.steps += steps
+        return ends
+
+    def take_back(self, steps: int, now: float) -> None:
+        """Takes back the last of `pass_steps`. now: when the first of them began."""
+        self.fast_forwarded.move(-steps)
+        self.clock.now = now
+        self.steps -= steps
+
+    def _part(self) -> float:
+        others = self.fast_forwarded
+        count = others.sequences
         key = count, len(others.kinds)
         part = self._parts.get(key)
         if part is None:
             work = Work(tokens=count, sequences=count, rows=count, groups=key[1])
-            part = self._parts[key] = cost.of_batch(work)
-        self.clock.now += part + cost.read * context + cost.pair * context + cost.host + cost.runner * count
-        self.steps += 1
+            part = self._parts[key] = self._cost.of_batch(work)
+        return part
 
     def seconds(self, plan: Plan) -> float:
         others, queues = self.fast_forwarded, self.queues

@@ -16,6 +16,7 @@ step in full:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 from turnout.core.interfaces.kv import Span
@@ -75,6 +76,9 @@ class FastForward:
         self._ends: list[float] = []
         """When steps ended, from step number `_first` on."""
         self._first = 0
+        self._ahead: list[float] = []
+        """When those steps began that were taken ahead of the world's clock and may be taken back."""
+        self._runs = self._runner.fast_forwarded.runs and not watched
         self.changed = True
         """The last step changed more than the clock and the lengths of sequences."""
 
@@ -87,6 +91,8 @@ class FastForward:
 
         If not, returns False, and the step is the engine's; `after` is to be called when that has taken it.
         """
+        if self._ahead:
+            self._ahead = []
         due = self._calendar.pop(self._step, None)
         self.changed = due is not None or not self._settled
         if self.changed:
@@ -97,6 +103,29 @@ class FastForward:
                 self._grow()
         self._pass()
         return True
+
+    def run_ahead(self) -> None:
+        """Takes the steps before the next one that requests are looked at for; they hold if none arrives."""
+        if not (self._runs and self._settled and self._passed):
+            return
+        steps = min(self._calendar) - self._step
+        if steps > 0:
+            began = self._clock.now
+            ends = self._runner.pass_steps(steps)
+            self._ahead = [began, *ends[:-1]]
+            self._step += steps
+            self._ends += ends
+            if len(self._ends) > 2 * MAX_STEP_ENDS:
+                self._drop_step_ends()
+
+    def take_back(self, now: float) -> bool:
+        """Takes back steps that were taken ahead and begin at `now` or later; returns whether it did."""
+        steps = len(self._ahead) - bisect_left(self._ahead, now)
+        if steps:
+            self._runner.take_back(steps, self._ahead[-steps])
+            self._step -= steps
+            del self._ends[-steps:], self._ahead[-steps:]
+        return steps > 0
 
     def after(self, ran: bool) -> None:
         """Fast-forwards the requests that only decode, after a step of the engine.

@@ -6,7 +6,8 @@
                              in this order at one time
 
 A replica takes a step when it begins, so its clock is ahead until the end; what ended with the step is told
-when the clock of the world comes there. What is sent meanwhile is planned in its next step, as it is in a
+when the clock of the world comes there. Steps in which nothing happens are taken several at once, and those
+that a request comes before are taken back. What is sent meanwhile is planned in its next step, as it is in a
 server.
 """
 
@@ -115,6 +116,8 @@ class Fleet:
         self._heap: list[tuple[float, int, int, int, Record | None]] = []
         """Time, what, an order of equals, of which replica or job, and what was measured of it."""
         self._order = count()
+        self._next_step = [-1] * len(engines)
+        """Of each replica: the order of its next step in the heap."""
         self._place: dict[int, tuple[int, int]] = {}
         """Of jobs that are being served: the replica, and the tokens that it may become."""
 
@@ -131,9 +134,10 @@ class Fleet:
                 self._send(*upcoming, mix)
                 upcoming = next(begins, None)
                 continue
-            time, what, _, number, record = heappop(heap)
+            time, what, order, number, record = heappop(heap)
             if what == STEP:
-                self._step(number, upcoming[0] if upcoming else math.inf)
+                if order == self._next_step[number]:  # else that step was taken back
+                    self._step(number, upcoming[0] if upcoming else math.inf)
             elif what == SENT:
                 self._send(time, number, mix)
             else:
@@ -145,8 +149,13 @@ class Fleet:
         for engine in self._engines:
             engine.engine.close()
 
-    def _push(self, time: float, what: int, number: int, record: Record | None = None) -> None:
-        heappush(self._heap, (time, what, next(self._order), number, record))
+    def _push(self, time: float, what: int, number: int, record: Record | None = None) -> int:
+        order = next(self._order)
+        heappush(self._heap, (time, what, order, number, record))
+        return order
+
+    def _push_step(self, number: int) -> None:
+        self._next_step[number] = self._push(self._replicas[number].now, STEP, number)
 
     def _send(self, now: float, index: int, mix: Mix) -> None:
         spec, job = mix.spec(index), mix.jobs[index]
@@ -154,6 +163,8 @@ class Fleet:
         number = self._choose(now, mix.routable(index, spec.prompt))
         replica, tokens = self._replicas[number], len(spec.prompt) + job.output
         idle = not replica.busy
+        if replica.take_back(now):
+            self._push_step(number)
         try:
             replica.add(spec, record)
         except RequestError as error:
@@ -163,7 +174,7 @@ class Fleet:
         self._place[index] = number, tokens
         self._count(number, 1, tokens)
         if idle:
-            self._push(replica.now, STEP, number)
+            self._push_step(number)
 
     def _tell(self, now: float) -> None:
         """Tell the router what engines have told the server by now."""
@@ -195,9 +206,10 @@ class Fleet:
                 self._news.step(number, replica.now, last=not replica.busy)
             if not replica.busy:
                 return
+            replica.run_ahead()
             now = replica.now
             if now >= sent or (heap and now >= heap[0][0]):
-                self._push(now, STEP, number)
+                self._push_step(number)
                 return
 
     def _end(self, record: Record, mix: Mix) -> None:

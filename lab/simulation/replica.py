@@ -40,7 +40,7 @@ class Totals:
 
 
 class SimulatedReplica:
-    """An engine on its own clock, which is ahead of the world's by a step at most."""
+    """An engine on its own clock, ahead of the world's by a step and by those that can be taken back."""
 
     def __init__(
         self, simulated: SimulatedEngine, *, fast_forward: bool = True, watch: StepWatch | None = None
@@ -70,6 +70,15 @@ class SimulatedReplica:
         self._open[spec.id] = record
         if self._fast_forward is not None:
             self._fast_forward.unsettle()
+
+    def run_ahead(self) -> None:
+        """Take steps in which nothing happens unless a request is sent: then call `take_back`."""
+        if self._fast_forward is not None:
+            self._fast_forward.run_ahead()
+
+    def take_back(self, now: float) -> bool:
+        """Take back steps that were run ahead and begin at `now` or later; returns whether there are any."""
+        return self._fast_forward is not None and self._fast_forward.take_back(now)
 
     @property
     def changed(self) -> bool:

@@ -189,3 +189,14 @@ def test_records_come_as_requests_end_and_nothing_is_kept() -> None:
     simulation = simulation_of(jobs(500, 50.0))
     assert len(list(islice(simulation.records(), 3))) == 3
     assert Counter(type(v) for v in vars(simulation).values())[list] == 0
+
+
+def test_steps_taken_ahead_are_taken_back_for_a_request_that_comes_before() -> None:
+    """Long answers, whose steps go ahead by blocks, and requests that come in the middle of them."""
+    work = [Job(0.0, 40, 300), *(Job(0.003 * number, 7, 20) for number in range(1, 60))]
+
+    def times(fast_forward: bool) -> list[list[float]]:
+        records = simulated(work, replicas=2, router="score", fast_forward=fast_forward)
+        return [record.token_times for record in records]
+
+    assert times(True) == times(False)
