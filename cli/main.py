@@ -18,6 +18,8 @@ COMMANDS = {
     "simulate": LazyCommand(
         "turnout.cli.simulate:command", "Serve a workload on a virtual clock, with a cost model of steps."
     ),
+    "trace": LazyCommand("turnout.cli.trace:command", "Record what a running server does."),
+    "view": LazyCommand("turnout.cli.view:command", "Show a recorded or simulated run in the console."),
     "profile": LazyCommand("turnout.cli.profile:command", "Measure how long steps take on this machine."),
     "quantize": LazyCommand("turnout.cli.quantize:command", "Write a checkpoint with quantized weights."),
     "eval": LazyCommand("turnout.cli.eval:command", "Measure how good a model's predictions are."),

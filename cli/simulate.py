@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 from tqdm import tqdm
 
 from turnout.cli.options.cost_model import find_cost_model
@@ -18,11 +19,13 @@ from turnout.cli.options.output_file import OutputFile, writing
 from turnout.cli.terminal.summary_table import TITLES
 from turnout.cli.terminal.table import aligned
 from turnout.config import EngineConfig
+from turnout.core.types.live.event import TraceFile
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.jobs.job import Workload
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
+from turnout.lab.simulation.recording import Recording
 from turnout.lab.simulation.result import SimulationResult, simulate
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.workloads.source import load_workload
@@ -85,9 +88,15 @@ __all__ = ["command"]
     type=OutputFile(allow_dash=True),
     help="File to write all figures to; -: print them.",
 )
+@click.option(
+    "--trace",
+    "trace_file",
+    type=OutputFile(),
+    help="File to record all steps and requests to, for `turnout view`; takes each step in full.",
+)
 @config_option
 @config_options(EngineConfig)
-def command(*, arms: tuple[str, ...], json_file: Path | None, **flags: Any) -> None:
+def command(*, arms: tuple[str, ...], json_file: Path | None, trace_file: Path | None, **flags: Any) -> None:
     """Serve a workload on a virtual clock: the same engine, with a cost model of its steps.
 
     The model, device, dtype and quantization are the cost model's; all else is as in `turnout serve`.
@@ -97,7 +106,13 @@ def command(*, arms: tuple[str, ...], json_file: Path | None, **flags: Any) -> N
     chosen = parse_arms(arms or ("default",), common)
     check_arms(chosen)
     workload, cost = load_workload(scene.workload, scene.seed), find_cost_model(scene.cost_model)
-    outcomes = [_simulated(arm, scene, workload, cost) for arm in chosen]
+    recordings = [_recording(arm, len(chosen)) if trace_file else None for arm in chosen]
+    outcomes = [
+        _simulated(arm, scene, workload, cost, recording)
+        for arm, recording in zip(chosen, recordings, strict=True)
+    ]
+    if trace_file is not None:
+        _write_trace(trace_file, [recording for recording in recordings if recording is not None])
     if json_file is not None:
         _write(json_file, json.dumps(_figures(chosen, outcomes, workload, cost), indent=2) + "\n")
     if str(json_file) != "-":
@@ -125,10 +140,25 @@ class _Scene(NamedTuple):
     fast_forward: bool
 
 
-def _simulated(arm: Arm, scene: _Scene, workload: Workload, cost: CostModel) -> SimulationResult:
+def _recording(arm: Arm, arms: int) -> Recording:
+    return Recording(arm.name if arms > 1 else "", str(arm.config.scheduler))
+
+
+def _write_trace(file: Path, recordings: list[Recording]) -> None:
+    events = sorted((event for each in recordings for event in each.events), key=lambda event: event.at)
+    if events:
+        events[0] = msgspec.structs.replace(events[0], first=True)
+    with writing(file):
+        file.write_bytes(msgspec.json.encode(TraceFile(events=events)))
+
+
+def _simulated(
+    arm: Arm, scene: _Scene, workload: Workload, cost: CostModel, recording: Recording | None
+) -> SimulationResult:
     simulation = Simulation(
         arm.config, workload, cost, scene.seed, scene.replicas, scene.router, scene.fast_forward
     )
+    simulation.recording = recording
     goodput = Goodput.parse(scene.goodput) if scene.goodput else None
     with tqdm(total=len(workload.jobs), desc=arm.name, unit="req", disable=not sys.stderr.isatty()) as bar:
 

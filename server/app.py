@@ -27,6 +27,7 @@ from turnout.server.admin import scheduler as admin_scheduler
 from turnout.server.admin.console.page import show_console, show_file
 from turnout.server.admin.live.feed import LiveFeed
 from turnout.server.admin.live.handler import show_live
+from turnout.server.admin.live.trace import show_trace
 from turnout.server.api import models, tokenization
 from turnout.server.api.batches import batches, files
 from turnout.server.api.batches.runner import running_batches
@@ -127,6 +128,7 @@ ROUTES = [
     Route("/admin/live", show_live),
     Route("/admin/models", admin_models.show_models),
     Route("/admin/models", admin_models.change_models, methods=["POST"]),
+    Route("/admin/trace", show_trace),
     Route("/admin/plugins", admin_plugins.list_plugins),
     Route("/admin/prefixes", admin_prefixes.list_prefixes),
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),

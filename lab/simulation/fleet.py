@@ -32,6 +32,7 @@ from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import SimulatedEngine, build_simulated
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.news import News
+from turnout.lab.simulation.recording import Recording
 from turnout.lab.simulation.replica import SimulatedReplica, StepWatch, Totals
 from turnout.lab.simulation.traffic import Traffic
 
@@ -98,11 +99,15 @@ class Fleet:
         *,
         fast_forward: bool = True,
         watch: StepWatch | None = None,
+        recording: Recording | None = None,
     ) -> None:
-        """`replicas`: their names; `watch` is told of every step."""
+        """`replicas`: their names; `watch` is told of every step, and `recording` records the engines."""
         engines = [build_simulated(config, cost, registry) for _ in replicas]
         for engine, name in zip(engines, replicas, strict=True):
             engine.engine.locate(replica=name)
+            if recording is not None:
+                recording.begin(name, engine.engine)
+        self._recording = recording
         self._engines = engines
         self._script = engines[0].script
         self._replicas = [
@@ -146,6 +151,8 @@ class Fleet:
                 for at, index in traffic.after(number, time):
                     self._push(at, SENT, index)
                 yield record
+        if self._recording is not None:
+            self._recording.end()
         for engine in self._engines:
             engine.engine.close()
 
@@ -204,6 +211,8 @@ class Fleet:
                 self._push(replica.now, ENDED, record.index, record)
             if self._news is not None and replica.changed:
                 self._news.step(number, replica.now, last=not replica.busy)
+            if self._recording is not None:
+                self._recording.look(number, replica.now)
             if not replica.busy:
                 return
             replica.run_ahead()

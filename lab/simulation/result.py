@@ -90,7 +90,7 @@ def simulate(
 def divisible(simulation: Simulation, router: Router) -> bool:
     """Whether it is settled beforehand which replica serves what, and when, and no step is watched."""
     workload = simulation.workload
-    if simulation.watch is not None:
+    if simulation.watch is not None or simulation.recording is not None:
         return False
     return not (router.watches or workload.concurrency or any(job.session for job in workload.jobs))
 

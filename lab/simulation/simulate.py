@@ -12,6 +12,7 @@ from turnout.lab.jobs.job import Workload
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.fleet import Fleet, Mix
+from turnout.lab.simulation.recording import Recording
 from turnout.lab.simulation.replica import StepWatch, Totals
 from turnout.lab.simulation.traffic import Traffic
 
@@ -35,6 +36,8 @@ class Simulation:
     """Skip what happens in every step, where that changes no result (`fast_forward.py`)."""
     watch: StepWatch | None = None
     """Told of every step of every replica."""
+    recording: Recording | None = None
+    """Records all engines, with no step skipped."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -60,8 +63,9 @@ class Simulation:
             registry,
             router,
             self.names,
-            fast_forward=self.fast_forward,
+            fast_forward=self.fast_forward and self.recording is None,
             watch=self.watch,
+            recording=self.recording,
         )
         mix = Mix(self.workload, self.seed, self.cost.model.vocab_size)
         yield from fleet.serve(Traffic(self.workload), mix)

@@ -77,6 +77,7 @@ TOLD = {
     "/admin/scheduler": "admin-api.md#the-scheduling-policy",
     "/admin/ab": "admin-api.md#the-arms-of-a-live-test",
     "/admin/live": "admin-api.md#live-events",
+    "/admin/trace": "../how-to/observe.md#programs",
     "/admin/kv": "admin-api.md#the-kv-pool",
     "/admin/models": "admin-api.md#the-models",
     "/admin/plugins": "admin-api.md#the-plugins",

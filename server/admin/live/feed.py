@@ -12,9 +12,10 @@ A watcher that is not there for an event, because its client reads slowly, gets 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -25,12 +26,14 @@ from turnout.core.types.live.event import LiveEngine, LiveEvent
 from turnout.core.types.live.news import EngineNews, LiveRequest
 from turnout.server.admin.ab import report_of
 from turnout.server.admin.live.engine import EngineKey, WatchedEngine
-from turnout.server.admin.live.parts import encoded
+from turnout.server.admin.live.parts import decoded, encoded
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.fleet.models.models import Models
 from turnout.server.fleet.replica import FleetReplica
 
 __all__ = ["TICK_SECONDS", "LiveFeed"]
+
+logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 LEASE_SECONDS, RENEW_SECONDS = 6.0, 2.0
@@ -82,6 +85,16 @@ class LiveFeed:
                 for event in list(self._latest) if follows else self._first():
                     yield event
 
+    async def record(self, seconds: float) -> list[LiveEvent]:
+        """Returns the events of so many seconds, or until the server shuts down."""
+        told: list[LiveEvent] = []
+        async with aclosing(self.events()) as events:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    async for event in events:
+                        told.append(decoded(event))
+        return told
+
     @contextmanager
     def _watching(self) -> Iterator[None]:
         self._watchers += 1
@@ -102,7 +115,10 @@ class LiveFeed:
         while not self._models.closing:
             self._renew()
             await asyncio.sleep(TICK_SECONDS)
-            self._publish()
+            try:
+                self._publish()
+            except Exception:  # such as a live test's figures, which a plugin may make
+                logger.exception("an event for those that watch could not be made")
         self._tell()
 
     def _end(self) -> None:
@@ -133,7 +149,7 @@ class LiveFeed:
 
     def _replicas(self) -> Iterator[tuple[EngineKey, ServedArm, FleetReplica]]:
         for model in self._models.all:
-            for arm in model.arms.all:
+            for arm in model.arms.all if model.loaded else ():
                 for replica in arm.client.replicas if arm.active else ():
                     yield EngineKey(model.name, arm.name, replica.name), arm, replica
 

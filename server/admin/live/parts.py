@@ -8,7 +8,9 @@ import msgspec
 
 from turnout.core.types.live.event import LiveEngine, LiveEvent
 
-__all__ = ["MAX_BYTES", "encoded"]
+__all__ = ["MAX_BYTES", "decoded", "encoded"]
+
+HEAD, END = b"event: live\ndata: ", b"\n\n"
 
 MAX_BYTES = 190_000
 """Of an event, about."""
@@ -27,7 +29,12 @@ def encoded(event: LiveEvent) -> list[bytes]:
 
 
 def _sent(event: LiveEvent) -> bytes:
-    return b"event: live\ndata: " + msgspec.json.encode(event) + b"\n\n"
+    return HEAD + msgspec.json.encode(event) + END
+
+
+def decoded(sent: bytes) -> LiveEvent:
+    """The event that was sent."""
+    return msgspec.json.decode(sent.removeprefix(HEAD), type=LiveEvent)
 
 
 def _pieces(engine: LiveEngine) -> Iterator[LiveEngine]:

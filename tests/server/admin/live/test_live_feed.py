@@ -193,7 +193,7 @@ def test_one_who_reads_slowly_gets_all_that_is_known_instead_of_what_was_missed(
     type(replica).condition = PropertyMock(side_effect=lambda: f"state {next(turns)}")
     engines = SimpleNamespace(replicas=[replica])
     arm = SimpleNamespace(name="", active=True, config=EngineConfig(), client=engines)
-    model = SimpleNamespace(name="m", arms=SimpleNamespace(all=[arm], trial=None))
+    model = SimpleNamespace(name="m", loaded=True, arms=SimpleNamespace(all=[arm], trial=None))
     feed = LiveFeed(cast(Models, SimpleNamespace(all=[model], closing=False)))
 
     async def watch() -> list[bool]:
