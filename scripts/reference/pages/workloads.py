@@ -25,7 +25,7 @@ def blocks() -> Blocks:
         "options of generators": partial(options, Generator),
         "lengths": _lengths,
         "forms of traces": _forms,
-        "options of trace": partial(options, Trace),
+        "options of traces": partial(options, Trace),
     }
 
 
