@@ -48,11 +48,16 @@ def write_models(folder: Path, *, layers: int = 2, hidden: int = 128) -> tuple[P
     )
     torch.manual_seed(0)
     embedder = write(folder / "embed", BertModel(config, add_pooling_layer=False), tokenizer)
+    describe(embedder, hidden)
+    return embedder, write(folder / "rerank", BertForSequenceClassification(config), tokenizer)
+
+
+def describe(embedder: Path, hidden: int) -> None:
+    """Says in a model's folder that texts become the normalized means of their tokens' vectors."""
     (embedder / "modules.json").write_text(json.dumps(MODULES))
     (embedder / "1_Pooling").mkdir(exist_ok=True)
     pooling = {"word_embedding_dimension": hidden, "pooling_mode_mean_tokens": True}
     (embedder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    return embedder, write(folder / "rerank", BertForSequenceClassification(config), tokenizer)
 
 
 def words_of(texts: Iterable[str]) -> PreTrainedTokenizerFast:

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parents[3] / "examples" / "rag"))
 
 from small_models import write_models  # an example, and no package
 
-__all__ = ["ThreeModels"]
+__all__ = ["ThreeModels", "write_models"]
 
 
 class ThreeModels(TinyServer):

@@ -1,0 +1,65 @@
+"""Embeds lists of texts, a line of JSON each; says the seconds and the first text's vector.
+
+Arguments: backend, model, threads. It runs in its peer's environment, and imports Turnout only where that
+is the backend.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Embed = Callable[[list[str]], Any]
+"""Returns vectors that can be indexed."""
+
+# Libraries write to standard output as they please: answers get a descriptor of their own.
+_answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
+def turnout(model: str) -> Embed:
+    from turnout import LLM
+
+    llm = LLM(model=model)
+    return lambda texts: llm.embed(texts)
+
+
+def sentence_transformers(backend: str, model: str, threads: int) -> Embed:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(threads)
+    options: dict[str, Any] = {}
+    if backend == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.SessionOptions()
+        session.intra_op_num_threads = threads
+        options = {"session_options": session, "provider": "CPUExecutionProvider", "export": True}
+    elif backend == "openvino":
+        options = {"ov_config": {"INFERENCE_NUM_THREADS": str(threads)}, "export": True}
+    found = SentenceTransformer(model, device="cpu", backend=backend, model_kwargs=options)
+    return lambda texts: found.encode(texts, batch_size=32, show_progress_bar=False)
+
+
+def main() -> None:
+    backend, model, threads = sys.argv[1:]
+    embed = turnout(model) if backend == "turnout" else sentence_transformers(backend, model, int(threads))
+    say(0.0, [])
+    for line in sys.stdin:
+        texts = json.loads(line)
+        started = time.perf_counter()
+        vectors = embed(texts)
+        seconds = time.perf_counter() - started
+        say(seconds, [float(number) for number in vectors[0]])
+
+
+def say(seconds: float, vector: list[float]) -> None:
+    print(json.dumps([seconds, vector]), file=_answers, flush=True)
+
+
+main()
