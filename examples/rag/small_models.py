@@ -79,6 +79,10 @@ def words_of(texts: Iterable[str]) -> PreTrainedTokenizerFast:
 def write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    said = folder / "tokenizer_config.json"
+    # A name that older versions of transformers know, too.
+    known = {**json.loads(said.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}
+    said.write_text(json.dumps(known, indent=2))
     return folder
 
 
