@@ -108,6 +108,7 @@ def test_a_wrong_key_is_refused_in_words_and_the_right_one_is_kept_for_the_tab(s
     assert page.evaluate("sessionStorage.length") == 0
 
 
+@pytest.mark.slow
 def test_it_speaks_the_browsers_language_and_another_when_asked(serve, open_page) -> None:
     _, event = busy()
     page = open_page(serve(still(event)).url, locale="zh-CN")
@@ -197,6 +198,7 @@ def test_a_scheduler_is_changed_and_a_refusal_is_shown(serve, open_page) -> None
     expect(page.locator("#notice")).to_have_text("there is no scheduler 'none-such'")
 
 
+@pytest.mark.slow
 def test_an_arm_is_promoted_and_a_replica_drained(serve, open_page) -> None:
     _, event = busy()
     arm = {"changes": {}, "share": 0.5, "state": "serving", "reason": None, "restarts": 0}
@@ -258,6 +260,7 @@ def test_a_preempted_request_is_seen_so_and_one_whose_engine_died_is_seen_to_go_
     assert [row[2] for row in rows(page)] == ["decode, resumed after a crash, moved to another engine"]
 
 
+@pytest.mark.slow
 def test_a_recording_is_shown_as_of_any_moment(serve, open_page) -> None:
     engine = MadeUp(rate=4.0)
     events = [engine.event(float(at), engine.run(float(at) - 1, 1.0), first=at == 1) for at in range(1, 21)]

@@ -171,6 +171,7 @@ def test_a_request_that_moves_to_another_engine_is_seen_there(start: Start) -> N
     assert last["moved_from"] == request["engine"] != last["engine"] and last["output_tokens"] == 150
 
 
+@pytest.mark.slow
 def test_only_an_admin_may_watch_until_the_server_ends(start: Start) -> None:
     server = start(admin_key=["secret-of-the-admin"])
     assert server.http.get(LIVE).status_code == 401

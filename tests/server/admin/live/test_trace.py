@@ -24,6 +24,7 @@ def test_what_cannot_be_recorded_is_refused_by_name(server: RunningServer, query
     assert answer.status_code == 400 and answer.json()["error"]["param"] == query.partition("=")[0]
 
 
+@pytest.mark.slow
 def test_a_trace_has_the_steps_and_requests_of_its_seconds(server: RunningServer, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     with ThreadPoolExecutor(2) as pool:
