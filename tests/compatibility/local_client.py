@@ -35,6 +35,7 @@ class LocalClient:
         self._live: dict[str, RequestStream] = {}
         self._stepping: asyncio.Task[None] | None = None
         self.ready: Ready = llm.ready
+        self.replicas = [self]
 
     @property
     def stats(self) -> Stats:
