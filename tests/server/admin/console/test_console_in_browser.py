@@ -123,6 +123,7 @@ def test_it_speaks_the_browsers_language_and_another_when_asked(serve, open_page
     assert words[0] == words[1]
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_panels_requests_and_steps(serve, open_page) -> None:
     _, event = busy()
     page = open_page(serve(still(event)).url)
@@ -171,6 +172,7 @@ def test_a_thousand_live_requests_take_less_than_half_a_core_to_draw(serve, open
         assert share < 0.5, name
 
 
+@pytest.mark.slow
 def test_it_comes_back_when_the_server_does(open_page) -> None:
     _, event = busy()
     server = MadeUpServer(still(event))
