@@ -14,6 +14,8 @@ TurnoutError
 ├── StorageError           a file in which the server keeps things cannot be used
 └── EngineError            the engine failed, at one request or as a whole
     └── EngineGone         the whole engine failed or ended
+        └── CollectiveError    the ranks of an engine on several devices cannot go on together
+            └── RankLost       one of them ended, or is silent
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 __all__ = [
+    "CollectiveError",
     "ConfigError",
     "Dropped",
     "EngineError",
@@ -33,6 +36,7 @@ __all__ = [
     "Overloaded",
     "PluginError",
     "PolicyError",
+    "RankLost",
     "RequestError",
     "StorageError",
     "TurnoutError",
@@ -118,6 +122,18 @@ class EngineError(TurnoutError):
 
 class EngineGone(EngineError):
     """The whole engine failed or ended, not one request."""
+
+
+class CollectiveError(EngineGone):
+    """The ranks of an engine on several devices cannot go on together."""
+
+
+class RankLost(CollectiveError):
+    """A rank of the engine has ended, or is silent. `why` is a clause: ``ended by signal SIGKILL``."""
+
+    def __init__(self, rank: int, why: str) -> None:
+        super().__init__(f"rank {rank} of the engine {why}")
+        self.rank, self.why = rank, why
 
 
 def describe_error(error: BaseException) -> str:

@@ -1,0 +1,29 @@
+"""Collectives between processes: sums have the same bits on every rank, in rank order, in any batch."""
+
+from __future__ import annotations
+
+import pytest
+from ranks_in_processes import run_ranks
+
+from turnout.core.errors import ConfigError
+from turnout.kernels.collectives import Meeting, open_collective
+
+
+@pytest.mark.parametrize("kind", ["gloo"])
+def test_two_and_four_processes_add_and_exchange(kind: str) -> None:
+    run_ranks("everything", kind, 2, 4)
+
+
+def test_an_unknown_collective_is_refused_with_the_names_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="no collective is named 'glo'; there are gloo"):
+        open_collective("glo", Meeting(host="localhost", port=1), 0, 2)
+    with pytest.raises(ConfigError, match="rank 2 is not one of 2 ranks"):
+        open_collective("gloo", Meeting(host="localhost", port=1), 2, 2)
+
+
+def test_a_meeting_is_written_and_read() -> None:
+    for text in ("fd:7", "tcp://127.0.0.1:5000", "tcp://[::1]:5000", "tcp://node-3:81"):
+        assert str(Meeting.parse(text)) == text
+    for text in ("fd:x", "7", "udp://host:1", "tcp://host", "tcp://host:99999", ""):
+        with pytest.raises(ConfigError, match="ranks cannot meet at"):
+            Meeting.parse(text)
