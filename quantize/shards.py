@@ -143,20 +143,15 @@ def _tensors_in(file: WeightFile, family: ModelFamily) -> Iterator[_SourceTensor
         if not found:
             yield _SourceTensor(key, key, None, file, size)
         for placement in found:
-            written = _written(key, placement, family, of_many=len(found) > 1)
+            written = _written(key, placement, family)
             yield _SourceTensor(written, key, placement, file, size // len(found))
 
 
-def _written(key: str, placement: Placement, family: ModelFamily, *, of_many: bool) -> str:
-    """The name under which a tensor is written. Raises ModelError for one that could not be read again.
-
-    of_many: the tensor has several parts. Experts that were changed as they were split gave other tokens when
-    they were read again.
-    """
+def _written(key: str, placement: Placement, family: ModelFamily) -> str:
+    """The name under which a tensor is written. Raises ModelError for one that could not be read again."""
     if placement.whole:
         return key
-    split = of_many and placement.change is not None
-    if split or placement.into or placements(family.rename(placement.name)) != (Placement(placement.name),):
+    if placement.into or placements(family.rename(placement.name)) != (Placement(placement.name),):
         raise ModelError(
             f"{key!r} cannot be written quantized: {title_of(family, 'model')} makes {placement.name!r} of "
             "it, which it would not read again; choose --quantization at turnout serve instead"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from family_checkpoints import write_checkpoint
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -177,6 +178,15 @@ def test_a_quantized_checkpoint_is_refused(tmp_path: Path) -> None:
     run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
     result = run(tmp_path / "out", "--quantization", "fp8", "--out", tmp_path / "again")
     assert result.exit_code == 2 and "is quantized already, by compressed-tensors" in result.output
+
+
+def test_tensors_that_would_not_be_read_again_are_refused(tmp_path: Path) -> None:
+    """GPT-2 turns its matrices over as it reads them, whatever they are called."""
+    source, out = tmp_path / "gpt2", tmp_path / "out"
+    write_checkpoint("gpt2", source)
+    result = run(source, "--quantization", "int8", "--out", out)
+    assert result.exit_code == 1 and "cannot be written quantized" in result.output
+    assert not out.exists()
 
 
 def test_a_full_disk_is_told_in_a_line_and_the_same_command_goes_on(

@@ -1,4 +1,4 @@
-"""`turnout quantize` stores a mixture's experts as loading quantizes them, or refuses them by name."""
+"""`turnout quantize` stores a mixture's experts as loading quantizes them."""
 
 from __future__ import annotations
 
@@ -17,27 +17,21 @@ PROMPTS = [[5, 9, 70, 33, 12], list(range(40, 80))]
 
 
 def answers(folder: Path, quantization: str = "none") -> list[tuple[int, ...]]:
-    llm = LLM(str(folder), quantization=quantization, dtype="float32", kv_memory="16MiB")
+    # Kernels chosen by measuring may differ between two engines, and so may the last bits.
+    llm = LLM(
+        str(folder), quantization=quantization, dtype="float32", kv_memory="16MiB", cpu_kernels="native"
+    )
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     return [answer.outputs[0].token_ids for answer in llm.generate(PROMPTS, params, progress=False)]
 
 
-@pytest.mark.parametrize(
-    ("name", "experts"),
-    [("qwen3-moe", True), pytest.param("mixtral", True, marks=pytest.mark.slow), ("gpt-oss", False)],
-)
-def test_experts_are_stored_as_loading_makes_them_or_refused(
-    name: str, experts: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", ["qwen3-moe", pytest.param("mixtral", marks=pytest.mark.slow), "gpt-oss"])
+def test_experts_are_stored_as_loading_makes_them(name: str, tmp_path: Path) -> None:
+    """Also those of gpt-oss, of which a file has all of a layer in one tensor, split as it is read."""
     source, out = tmp_path / name, tmp_path / "out"
     write_checkpoint(name, source)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(resolve_model("turnout-tiny") / file, source)
     result = CliRunner().invoke(cli, ["quantize", str(source), "--quantization", "int8", "--out", str(out)])
-    if experts:
-        assert result.exit_code == 0, result.output
-        assert answers(out) == answers(source, "int8")
-    else:  # its file has the experts of a layer in one tensor, which is split as it is read
-        assert result.exit_code == 1
-        assert "layers.0.mlp.experts.down_proj' cannot be written quantized" in result.output
-        assert not out.exists()
+    assert result.exit_code == 0, result.output
+    assert answers(out) == answers(source, "int8")
