@@ -25,8 +25,9 @@ from turnout.plugins.defaults import MAX_DRAFT
 if TYPE_CHECKING:
     from turnout.plugins.decoding.speculation.drafts import Draft
 
-__all__ = ["Speculative"]
+__all__ = ["COUNTERS", "Speculative"]
 
+COUNTERS = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
 Verify = Literal["auto", "exact", "rejection"]
 
 
@@ -168,11 +169,7 @@ class Speculative(Decoding):
 
     def counters(self) -> Mapping[str, float]:
         """The drafts that were verified, the tokens in them, and the tokens that were accepted."""
-        return {
-            "spec_decode_num_drafts": self._drafts,
-            "spec_decode_num_draft_tokens": self._drafted,
-            "spec_decode_num_accepted_tokens": self._accepted,
-        }
+        return dict(zip(COUNTERS, (self._drafts, self._drafted, self._accepted), strict=True))
 
 
 def _forked(request: Request) -> bool:

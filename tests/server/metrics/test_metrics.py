@@ -220,3 +220,20 @@ def test_openmetrics_is_spoken_to_who_asks(server: RunningServer) -> None:
     response = server.http.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert response.headers["content-type"].startswith("application/openmetrics-text")
     assert response.text.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.2",
+        "text/plain;version=0.0.4",
+        "",
+    ],
+    ids=["prometheus 2", "prometheus 3", "text", "nothing"],
+)
+def test_names_are_the_same_in_every_format(server: RunningServer, accept: str) -> None:
+    """The client library wrote `turnout_` in OpenMetrics, so Prometheus 2 found no metric of the docs."""
+    text = server.http.get("/metrics", headers={"Accept": accept}).text
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) > 50 and all(line.startswith("turnout:") for line in lines)
