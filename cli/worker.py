@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from turnout.cli.options.engine_options import configs_of, engine_options
+from turnout.core.logs import LogStyle
 from turnout.core.registry.registry import Registry
 from turnout.runner.choices import check_policies
 
@@ -31,10 +32,17 @@ __all__ = ["command"]
     show_default=True,
     help="Lowest severity to log.",
 )
-def command(listen: str, key_file: str, log_level: str, **flags: object) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the log is written; json: an object a line.",
+)
+def command(listen: str, key_file: str, log_level: str, log_format: str, **flags: object) -> None:
     """Run an engine of MODEL for a server on another machine, which names it by --replica."""
     engine, _ = configs_of(flags)
     check_policies(Registry.of(engine), engine)
     from turnout.server.worker.run import run_worker  # only now: a mistake above should not wait for it
 
-    run_worker(engine, listen, key_file, log_level)
+    run_worker(engine, listen, key_file, LogStyle(log_level, log_format))

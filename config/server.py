@@ -205,3 +205,16 @@ class ServerConfig(Config):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest severity to log; the log goes to standard error."
     )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="How the log is written; `json`: an object a line, from every process."
+    )
+    """See [logs](../how-to/observe.md#logs), also for the next three."""
+    disable_access_log_for_endpoints: Listed = Field(
+        ("/health", "/live", "/ping", "/load", "/metrics"),
+        description="Paths whose requests are not logged if they succeed; `*`: no request is logged; "
+        "default: /health, /live, /ping, /load and /metrics.",
+    )
+    log_prompts: bool = Field(False, description="Log each request's prompts, as the model gets them.")
+    max_log_len: int | None = Field(
+        2000, gt=0, description="Characters of each prompt that `--log-prompts` logs."
+    )

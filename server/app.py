@@ -59,9 +59,11 @@ from turnout.server.http.early_events import EarlyEventsMiddleware
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.openapi import page
+from turnout.server.http.records.access_log import AccessLog
 from turnout.server.http.request_id import PROCESSING, RequestIdMiddleware
 from turnout.server.http.request_memory import RequestMemory, RequestMemoryMiddleware
 from turnout.server.http.root_path import RootPathMiddleware
+from turnout.server.http.telemetry.middleware import RecordMiddleware
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
 from turnout.server.storage.stores import Stores
 
@@ -155,7 +157,8 @@ BATCHED = {
 def create_app(models: Models, config: ServerConfig) -> Starlette:
     """The application that serves the models, whose engines are ready. Raises ConfigError."""
     load, keys = ServerLoad(), Keys.for_api(config)
-    context = Context(models, config, load, keys, Stores.open(config))
+    writers = [AccessLog(config).write]
+    context = Context(models, config, load, keys, Stores.open(config), writers=writers)
     memory = RequestMemory(config.request_memory)
     app = Starlette(
         routes=ROUTES,
@@ -163,6 +166,7 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
             Middleware(RootPathMiddleware, config.root_path),
             *_cors(config),
             Middleware(TrailingSlashMiddleware),
+            Middleware(RecordMiddleware, writers),
             Middleware(RequestIdMiddleware),
             Middleware(BeginningsMiddleware, HEALTH),
             Middleware(AuthMiddleware, config, keys),

@@ -12,6 +12,7 @@ from typing import Any
 
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, EngineError, EngineGone
+from turnout.core.logs import logs_json
 from turnout.core.process import freeze_garbage, quick_turns
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.app import create_app
@@ -101,7 +102,11 @@ async def _serve(server: HttpServer, models: Models, signals: Signals, timeout: 
 def _announce(models: Models, url: str) -> None:
     lines = [line for model in models.all for line in _of_model(model, named=models.alone is None)]
     names = ", ".join(model.name for model in models.all)
-    _print("\n".join([*lines, f"Turnout serving {names} at {url}", ""]))
+    last = f"Turnout serving {names} at {url}"
+    if logs_json():
+        logger.info(last, extra={"fields": {"url": url, "summary": lines}})
+    else:
+        _print("\n".join([*lines, last, ""]))
 
 
 def _of_model(model: HostedModel, *, named: bool) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from turnout.config import EngineConfig, ModelConfig, ServerConfig
 from turnout.core.errors import ModelError
+from turnout.core.logs import LogStyle, start_logging
 from turnout.core.registry.registry import Registry
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.fleet.ab_test import ABTest, check_vocabularies
@@ -24,7 +24,6 @@ from turnout.server.fleet.places import Places
 from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.http.access.keys import check_keys
 from turnout.server.http.connections.listening import Listener, listening
-from turnout.server.http.request_log import LOG_FORMAT, mark_record
 from turnout.server.storage.stores import check_storage
 from turnout.text.chat_template import given_template
 
@@ -45,7 +44,7 @@ def serve(
     because their imports and its weights take longest; everything else happens meanwhile. Raises TurnoutError
     when the server cannot start, or when no engine is left.
     """
-    _log(server_config.log_level)
+    start_logging(LogStyle(server_config.log_level, server_config.log_format), process="server")
     check_keys(server_config)
     check_storage(server_config)
     configs = [model.engine for model in models] or [engine_config]
@@ -120,7 +119,7 @@ def start_fleet(
     def launch(order: ReplicaOrder) -> ProcessClient:
         return ProcessClient(
             factory=factory,
-            log_level=server.log_level,
+            log=LogStyle(server.log_level, server.log_format),
             restarts=server.engine_restarts,
             arm=arm,
             replica=order.name,
@@ -203,13 +202,6 @@ def _compared(fleets: Sequence[Fleet], folder: Path, ab: ABTest) -> Arms:
     base = ServedArm(base_fleet, own, ab.base, ab.base_config, {}, 1 - ab.share)
     arm = ServedArm(other_fleet, others, ab.name, ab.config, ab.changes, ab.share)
     return Arms([base, arm], ab.trial)
-
-
-def _log(level: str) -> None:
-    """Write the log to standard error; lines about a request name it."""
-    handler = logging.StreamHandler()
-    handler.addFilter(mark_record)
-    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, handlers=[handler])
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from engines.simulated import COST_MODEL
 from turnout.cli.options.cost_model import find_cost_model
 from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
+from turnout.core.logs import LogStyle
 from turnout.core.registry.registry import Registry
 from turnout.lab.jobs.job import Workload
 from turnout.lab.results.record import Record
@@ -118,7 +119,9 @@ def _environment(cost: CostModel) -> Iterator[None]:
 
 async def _serve_live(scene: Scene) -> Outcome:
     def launch(order: ReplicaOrder) -> ProcessClient:
-        return ProcessClient(factory=FACTORY, log_level="warning", replica=order.name, journal=order.journal)
+        return ProcessClient(
+            factory=FACTORY, log=LogStyle("warning"), replica=order.name, journal=order.journal
+        )
 
     fleet = Fleet(launch, scene.replicas, Registry.of(scene.config).create("router", scene.router))
     try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO, Any
 
 import click
 
 from turnout.cli.terminal.printable import printable
 from turnout.core.errors import ConfigError, TurnoutError
+from turnout.core.logs import logs_json
 
 __all__ = ["INTERRUPTED", "reported"]
 
@@ -20,6 +23,13 @@ class _Failure(click.ClickException):
     def __init__(self, error: TurnoutError) -> None:
         super().__init__(printable(str(error)))
         self.exit_code = 2 if isinstance(error, ConfigError) else 1  # type: ignore[misc]
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """On standard error, which has nothing but lines of JSON where the log is JSON."""
+        if logs_json():
+            logging.getLogger("turnout").critical(self.message)
+        else:
+            super().show(file)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from turnout.core.engine.decision_checks import (
 )
 from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
+from turnout.core.logs import about
 from turnout.core.plugin_faults import PluginFaults, plugin_errors
 from turnout.core.types.decision import Chosen, Completion, Continuation, Retry, resolve_tokens
 from turnout.core.types.logprobs import TokenLogprobs
@@ -167,7 +168,7 @@ class DecodingDispatch:
             try:
                 found |= self._checked(decoding, [request], decoding.decide([request], logits))
             except plugin_errors() as again:
-                found[request] = self._plugin_faults.report(decoding, "decide", again)
+                found[request] = self._fault_of(request, decoding, again)
         return found
 
     def _checked(
@@ -202,8 +203,13 @@ class DecodingDispatch:
                     self._check_other(other)
                     changed[request] = other
             except plugin_errors() as error:
-                changed[request] = self._plugin_faults.report(decoding, "decide", error)
+                changed[request] = self._fault_of(request, decoding, error)
         return {**continued, **changed} if changed else continued
+
+    def _fault_of(self, request: Request, decoding: Decoding, error: BaseException) -> str:
+        """Reports a fault that ends one request."""
+        with about(request.spec.log_id):
+            return self._plugin_faults.report(decoding, "decide", error)
 
     def _check_other(self, decision: Completion | Retry) -> None:
         if isinstance(decision, Completion):
@@ -253,7 +259,7 @@ class DecodingDispatch:
             try:
                 check_lineage(request, [parent for _, parent in owners])
             except ValueError as error:
-                faults[request] = self._plugin_faults.report(decoding, "decide", error)
+                faults[request] = self._fault_of(request, decoding, error)
         return {**rows, **faults} if faults else rows
 
     def any_drafts(self, decodings: Iterable[Decoding]) -> bool:

@@ -30,6 +30,8 @@ class EngineOrder(NamedTuple):
     changes: str = ""
     """What rollouts changed of the configuration, for an engine that has its own: as JSON, by field; empty:
     nothing."""
+    log_format: str = "text"
+    """How the log is written: ``text``, or ``json``, an object a line."""
 
 
 class ChannelKeys(NamedTuple):

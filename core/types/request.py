@@ -80,6 +80,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Set if it generates nothing: its prompt is computed and pooled. Its `params` are not used then."""
     resume: Resumption | None = None
     """Set if an engine that is gone had admitted the request."""
+    log_id: str = ""
+    """What the log calls it: the client's `X-Request-Id`, or a name that the server gave the request."""
 
 
 class Timing(msgspec.Struct, kw_only=True):

@@ -38,6 +38,7 @@ class Local(Launcher):
             # -P: no file in the user's working folder may stand in for one of Turnout's modules.
             *(sys.executable, "-P", "-m", ENGINE, url),
             *("--factory", order.factory, "--log-level", order.log_level),
+            f"--log-format={order.log_format}",
             *(f"--arm={order.arm}", f"--replica={order.replica}"),
         ]
 

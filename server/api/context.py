@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -30,6 +30,7 @@ from turnout.server.http.early_events import with_comments
 from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
 from turnout.server.http.pieces import PieceThread
+from turnout.server.http.records.record import Write, note_model
 from turnout.server.metrics.key_metrics import KeyMetrics
 from turnout.server.metrics.kv_stats import KVStats
 from turnout.server.metrics.request_metrics import RequestMetrics
@@ -56,6 +57,8 @@ class Context:
     kv_stats: KVStats = field(default_factory=KVStats)
     templates: TemplateProcesses = field(default_factory=TemplateProcesses)
     rendering: PieceThread = field(default_factory=PieceThread)
+    writers: Sequence[Write] = ()
+    """Told of each request that has ended."""
     model: HostedModel | None = None
     """The model that the request names."""
     _by_model: dict[HostedModel, Context] = field(default_factory=dict)
@@ -130,6 +133,7 @@ class Context:
         with await self._entry(request, stream=stream) as entry:
             arm = self.arms.assign(session_of(request, user, id))
             mark_arm(request, arm.name)
+            note_model(request.scope, self.model_name)
             note_entry(request, entry)
             with arm.held():
                 yield arm

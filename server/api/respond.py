@@ -15,9 +15,11 @@ from turnout.server.fleet.models.waiting import entry_of
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import count_tokens
 from turnout.server.http.disconnect import while_connected
+from turnout.server.http.errors import error_code
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.json_slices import encoded_pieces
 from turnout.server.http.pieces import PieceResponse, PieceThread
+from turnout.server.http.records.record import note_answer
 from turnout.server.http.request_memory import HeldMemory, held_memory
 from turnout.server.renderers.renderer import Renderer
 from turnout.text.choice_text import TextDelta
@@ -35,6 +37,7 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
     logger.debug("generates for %s", generation.requests[0].id)
     thread, memory = context_of(request).rendering, held_memory(request)
     begin(request, generation)
+    note_answer(request.scope, generation)
     with _counted(request, generation), memory.gathering() as generation.hold:
         if stream:
             deltas = generation.deltas()
@@ -116,6 +119,7 @@ async def _events(
         except Exception as error:
             if not isinstance(error, TurnoutError):
                 logger.exception("a stream failed")
+            generation.error = error_code(error)
             yield renderer.error(error)
     yield renderer.end()
 

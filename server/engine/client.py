@@ -17,6 +17,7 @@ from turnout.core import limits
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, Overloaded, PluginError, TurnoutError
 from turnout.core.interfaces.launcher import Death, EngineOrder, Launcher
+from turnout.core.logs import LogStyle, about
 from turnout.core.types.block_events import AllBlocksCleared, BlockEvent
 from turnout.core.types.live.news import EngineNews
 from turnout.core.types.messages import (
@@ -86,7 +87,7 @@ class ProcessClient:
         self,
         *,
         factory: str = FACTORY,
-        log_level: str = "info",
+        log: LogStyle = LogStyle(),  # noqa: B008 - it is immutable
         restarts: int = 0,
         arm: str = "",
         replica: str = "",
@@ -101,7 +102,9 @@ class ProcessClient:
         """
         self._launcher = launcher or Local()
         place = place or Place()
-        self._order = EngineOrder(factory, log_level, replica, arm, place.worker, changes=place.changes)
+        self._order = EngineOrder(
+            factory, log.level, replica, arm, place.worker, changes=place.changes, log_format=log.form
+        )
         self._process = EngineProcess(self._launcher, self._order)
         self.elsewhere: Callable[[RequestStream], bool] = _nowhere
         """Asked to have a request served by another engine when this one has died; False: there is none."""
@@ -400,9 +403,10 @@ class ProcessClient:
             for stream in self.streams.suspects:
                 stream.counted_by.append(self._restart_limit)
         if killer is not None:
-            logger.error(
-                "request %s was alone in %d engines that died", killer.spec.id, killer.certain_deaths
-            )
+            with about(killer.spec.log_id):
+                logger.error(
+                    "request %s was alone in %d engines that died", killer.spec.id, killer.certain_deaths
+                )
             for limit in killer.counted_by if progressed else ():
                 limit.forgive(1)
 

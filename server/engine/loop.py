@@ -9,6 +9,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.engine.recording.lease import Lease
 from turnout.core.errors import Interrupted, Overloaded, RequestError
 from turnout.core.interfaces.kv import PrefixAnnouncer
+from turnout.core.logs import about
 from turnout.core.types.messages import (
     STATS_SECONDS,
     Abort,
@@ -79,7 +80,8 @@ class EngineLoop:
     def _step(self) -> None:
         for request, error in self._preparation.finished():
             self._changed = True
-            self._add(request, error)
+            with about(request.log_id):
+                self._add(request, error)
         events: list[Event] = list(self._engine.step()) if self._engine.busy else []
         if self._announcer is not None:
             events += self._announcer.announced()
@@ -105,7 +107,8 @@ class EngineLoop:
 
     def _carry_out(self, command: Command) -> bool:
         if isinstance(command, Submit):
-            self._submit(command.request)
+            with about(command.request.log_id):
+                self._submit(command.request)
         elif isinstance(command, Abort):
             self._abort(command)
         elif isinstance(command, AnnouncePrefixes):
@@ -134,6 +137,7 @@ class EngineLoop:
             self._announcer = kv
 
     def _submit(self, request: RequestSpec) -> None:
+        logger.debug("takes %s", request.id)
         self._begun.begin(request.id)  # what is asked whether it can be served may die of it
         try:
             if work := self._engine.preparation(request):
@@ -155,6 +159,7 @@ class EngineLoop:
             self._refuse(request, refusal)
 
     def _refuse(self, request: RequestSpec, error: RequestError) -> None:
+        logger.debug("refuses %s: %s", request.id, _kind(error))
         refusal = Delta(
             request_id=request.id,
             finish_reason="error",

@@ -20,6 +20,7 @@ import zmq
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, NoRoom, PluginError, PolicyError, TurnoutError, describe_error
 from turnout.core.loading_progress import progress_to
+from turnout.core.logs import LogStyle, start_logging
 from turnout.core.plugin_faults import blamed, fault_message, plugin_errors
 from turnout.core.process import exit_with_parent, freeze_garbage
 from turnout.core.types.messages import Failed, LoadProgress
@@ -35,7 +36,8 @@ logger = logging.getLogger(__name__)
 def main() -> None:
     """Serve one end of the socket until told to stop."""
     given = _arguments()
-    logging.basicConfig(level=given.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    log = LogStyle(given.log_level, given.log_format)
+    start_logging(log, process="engine", arm=given.arm, replica=given.replica)
     # Ctrl-C in a terminal and a supervisor's SIGTERM may come here too, but the server says when to stop.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -64,6 +66,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("address")
     parser.add_argument("--factory", required=True, help="what builds the engine, as MODULE:FUNCTION")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", default="text")
     parser.add_argument("--arm", default="", help="the arm of a live A/B test, for observers")
     parser.add_argument("--replica", default="", help="the name among its replicas, for observers")
     parser.add_argument("--begun", type=int, help="the descriptor of a file for the requests that are begun")
@@ -75,7 +78,8 @@ def _channel(context: zmq.Context[zmq.Socket[bytes]], address: str) -> EngineCha
     try:
         return EngineChannel(context, address)
     except zmq.ZMQError as error:
-        sys.exit(f"ERROR {logger.name}: the engine has no channel to the server: {error}")
+        logger.critical("the engine has no channel to the server: %s", error)
+        sys.exit(1)
 
 
 def _assemble(factory: str) -> Assembled | None:

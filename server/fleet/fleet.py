@@ -29,6 +29,7 @@ from turnout.core.engine.packed_prompt import PackedPrompt
 from turnout.core.engine.prefix_index import PrefixIndex
 from turnout.core.errors import ConfigError, EngineError, EngineGone, Overloaded, TurnoutError
 from turnout.core.interfaces.router import Routable, Router
+from turnout.core.logs import about, current_request
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply
 from turnout.core.types.request import RequestSpec
 from turnout.runner.choices import changed
@@ -221,7 +222,7 @@ class Fleet(FleetReport):
 
     async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         if request.arrival is None:  # the engine reads it after its step, on the same clock
-            request = msgspec.structs.replace(request, arrival=monotonic())
+            request = msgspec.structs.replace(request, arrival=monotonic(), log_id=current_request.get())
         stream = RequestStream(request, self._unread)
         replica = self._choose(request)
         replica.client.check()
@@ -268,7 +269,8 @@ class Fleet(FleetReport):
         streams = chain.from_iterable(replica.client.streams.all() for replica in self.replicas)
         stream = max(streams, key=lambda stream: stream.unread)
         message = f"the client reads too slowly: {stream.unread:,} bytes wait for it, and others' answers too"
-        logger.warning("request %s is given up: %s", stream.spec.id, message)
+        with about(stream.spec.log_id):
+            logger.warning("request %s is given up: %s", stream.spec.id, message)
         stream.give_up(Overloaded(f"{message}; try again later"))
         self._place[stream.spec.id].client.abort(stream.spec.id)
 

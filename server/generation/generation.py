@@ -26,7 +26,7 @@ from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["Generation", "ScoredPrompt"]
+__all__ = ["Generation", "ScoredPrompt", "start_of_prompt"]
 
 Submit = Callable[[RequestSpec], AsyncGenerator[Delta, None]]
 """As `EngineClient.submit`."""
@@ -75,6 +75,8 @@ class Generation:
     """Shared with other requests of many prompts; None: by none."""
     first_token_at: float | None = field(default=None, init=False)
     """When the first token of any choice came, on the metrics' clock."""
+    error: str = field(default="", init=False)
+    """Why it failed, as one word, once it has begun to answer; set by who answers."""
     hold: Callable[[int], None] = _unbounded
     """Told now and then how many bytes the answer takes by now; may raise Overloaded."""
     _submit: Submit = field(init=False)
@@ -82,7 +84,8 @@ class Generation:
     """When it came, on the metrics' clock."""
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
     """Those that have begun and not ended."""
-    _ended: set[int] = field(default_factory=set)
+    _ended: dict[int, str] = field(default_factory=dict)
+    """Why choices ended, by index."""
     _ended_tokens: int = 0
     """Tokens of the choices that have ended."""
     _splitters: dict[int, OutputSplitter] = field(default_factory=dict)
@@ -150,6 +153,15 @@ class Generation:
         if self.prompt_only:
             return 0
         return self._ended_tokens + sum(choice.token_count for choice in self._choices.values())
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        """Of all choices that are generated; ``abort`` of those that have not ended."""
+        return [self._ended.get(index, "abort") for index in range(self.choice_count)]
+
+    def prompt_texts(self, longest: int | None) -> list[str]:
+        """The prompts as the model gets them, each cut to so many characters."""
+        return [start_of_prompt(self.tokenizer, request.prompt, longest) for request in self.requests]
 
     @property
     def reasoning_tokens(self) -> int | None:
@@ -236,7 +248,7 @@ class Generation:
         if added.finish_reason:
             if choice.stopped_by_text:
                 self.client.abort(request.id, delta.index)
-            self._ended.add(index)
+            self._ended[index] = added.finish_reason
             self._ended_tokens += choice.token_count
             del self._choices[index]
             self._splitters.pop(index, None)
@@ -277,6 +289,11 @@ class Generation:
             positions = best_of([choice.cumulative_logprob for choice in choices], self.returned)
             returned += [choices[position] for position in positions]
         return [msgspec.structs.replace(choice, index=index) for index, choice in enumerate(returned)]
+
+
+def start_of_prompt(tokenizer: Tokenizer, prompt: Sequence[int], longest: int | None) -> str:
+    """The text of a prompt, cut to so many characters."""
+    return tokenizer.decode(prompt[:longest], skip_special_tokens=False)[:longest]
 
 
 def _without_output(delta: TextDelta) -> TextDelta:

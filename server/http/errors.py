@@ -21,6 +21,7 @@ from turnout.core.errors import (
     TurnoutError,
 )
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.records.record import note_error
 
 __all__ = [
     "REQUEST_ID",
@@ -31,6 +32,7 @@ __all__ = [
     "OllamaError",
     "anthropic_error",
     "error_body",
+    "error_code",
     "error_kind",
     "ollama_error",
     "respond_to_disconnect",
@@ -123,6 +125,12 @@ def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
+def error_code(error: Exception) -> str:
+    """One word for an error, which holds nothing of what the client sent."""
+    known = _known(error)
+    return known.code or _kind(known.status)
+
+
 def _kind(status: int) -> str:
     if status == TIMEOUT:
         return "timeout_error"
@@ -146,6 +154,7 @@ def ollama_error(error: Exception) -> OllamaError:
 
 async def respond_to_error(request: Request, error: Exception) -> Response:
     known = _misdirected(request, error) if isinstance(error, HTTPException) else _known(error)
+    note_error(request.scope, error_code(known))
     headers = dict(known.headers or {})
     if id := request.scope.get(REQUEST_KEY):  # no middleware sees the answer to an unforeseen error
         headers[REQUEST_ID] = id

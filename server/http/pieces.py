@@ -15,6 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from turnout.core.errors import Overloaded
 from turnout.server.http.disconnect import while_connected
+from turnout.server.http.errors import error_code
+from turnout.server.http.records.record import note_error
 from turnout.server.http.request_memory import HeldMemory
 
 __all__ = ["SEND_PIECE", "PieceResponse", "PieceThread"]
@@ -88,6 +90,7 @@ class PieceResponse(StreamingResponse):
                 with suppress(ClientDisconnect), self._memory.growing():
                     await while_connected(receive, self._stream(send, scope.get(SEND_PIECE, send)))
         except Overloaded as error:
+            note_error(scope, error_code(error))
             if self._ended_by is not None:
                 await send({"type": "http.response.body", "body": self._ended_by(error)})
 

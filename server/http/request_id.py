@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.core import limits
 from turnout.core.clock import monotonic
+from turnout.core.logs import current_request
 from turnout.server.http.errors import REQUEST_ID, REQUEST_KEY, ApiError, respond_to_error
-from turnout.server.http.request_log import current_request
 
 __all__ = ["PROCESSING", "RequestIdMiddleware"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from turnout.config import EngineConfig
 from turnout.core.interfaces.launcher import EngineOrder
+from turnout.core.logs import LogStyle, start_logging
 from turnout.server.engine.remote.link import made_pair
 from turnout.server.worker.door import Door
 from turnout.server.worker.worker import Worker
@@ -19,7 +19,7 @@ class HostedWorker:
 
     def __init__(self, host: str, order: EngineOrder) -> None:
         """`host`: an address of this machine that the server reaches. The secret key stays here."""
-        logging.basicConfig(level=order.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+        start_logging(LogStyle(order.log_level, order.log_format), process="worker", replica=order.replica)
         self.public, secret = made_pair()
         self._order = order
         self._door = Door(f"tcp://{host}:*", self.public, secret, order.public)

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from turnout.config import EngineConfig
 from turnout.core.interfaces.launcher import EngineOrder
+from turnout.core.logs import LogStyle, start_logging
 from turnout.server.engine.client import FACTORY
 from turnout.server.worker.door import Door
 from turnout.server.worker.keys import kept_keys
@@ -20,10 +21,15 @@ logger = logging.getLogger(__name__)
 
 
 def run_worker(
-    config: EngineConfig, listen: str, key_file: str, log_level: str, *, factory: str = FACTORY
+    config: EngineConfig,
+    listen: str,
+    key_file: str,
+    log: LogStyle,
+    *,
+    factory: str = FACTORY,
 ) -> None:
     """Run until Ctrl-C or SIGTERM. Raises TurnoutError where the engine or the address cannot be used."""
-    logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    start_logging(log, process="worker")
     keys, made = kept_keys(key_file)
     if made:
         logger.info("made %s; copy it to the server's machine for --replica-key-file", key_file)
@@ -34,7 +40,7 @@ def run_worker(
         # Here rather than in the engine, so that a download is visible and can be ended by Ctrl-C.
         resolve_model(config.model, revision=config.revision)
         logger.info("listening at %s", door.url)
-        worker = Worker(door, EngineOrder(factory, log_level), config)
+        worker = Worker(door, EngineOrder(factory, log.level, log_format=log.form), config)
         with suppress(asyncio.CancelledError):
             asyncio.run(_until_signalled(worker))
     finally:

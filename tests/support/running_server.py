@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from turnout.config import EngineConfig, ServerConfig
+from turnout.core.logs import LogStyle
 from turnout.core.registry.registry import Registry
 from turnout.lab.ab.blocks import BlockSize
 from turnout.lab.ab.live_trial import LiveTrial
@@ -98,7 +99,7 @@ def running(
         def launch(order: ReplicaOrder) -> ProcessClient:
             return ProcessClient(
                 factory=factory,
-                log_level="critical",
+                log=LogStyle("critical"),
                 restarts=config.engine_restarts,
                 replica=order.name,
                 journal=order.journal,

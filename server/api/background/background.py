@@ -14,6 +14,7 @@ from turnout.core import limits
 from turnout.core.errors import Overloaded, StorageError, TurnoutError
 from turnout.server.api.background.event_log import EventLog, EventLogs
 from turnout.server.generation.generation import Generation
+from turnout.server.http.errors import error_code
 from turnout.server.http.request_memory import HeldMemory
 from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
 from turnout.server.storage.response_store import ResponseStore
@@ -117,10 +118,12 @@ class Background:
             if not self._closing:
                 return renderer.broken_off("cancelled", generation)
             reason = "the server was shut down"
+            generation.error = "shutdown"
         except TurnoutError as error:
-            reason = str(error)
+            reason, generation.error = str(error), error_code(error)
         except Exception:
             logger.exception("a response in the background failed")
+            generation.error = "internal_error"
             reason = "internal error; the server's log has the details"
         return renderer.broken_off("failed", generation, reason)
 

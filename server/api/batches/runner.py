@@ -15,13 +15,14 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from turnout.core.errors import Overloaded, StorageError, TurnoutError
+from turnout.core.logs import current_request
 from turnout.server.api.batches.feeder import Feeder
 from turnout.server.api.batches.lines import Answer, Line, check_input, result_of, unanswered, unread
 from turnout.server.api.context import Context
 from turnout.server.http.access.auth import on_behalf_of
 from turnout.server.http.errors import REQUEST_KEY, respond_to_error
-from turnout.server.http.request_log import current_request
 from turnout.server.http.request_memory import RequestMemory
+from turnout.server.http.telemetry.middleware import recording
 from turnout.server.storage.batch_store import (
     Batch,
     BatchErrors,
@@ -208,6 +209,13 @@ class BatchRunner:
         id, endpoint = uuid4().hex, owned.batch.endpoint
         current_request.set(id)
         request = _request(self._app, endpoint, id)
+        with recording(request.scope, self._context.writers, owned.batch.id) as record:
+            answer = await self._of_request(request, owned, line)
+            record.status = answer.status
+        return answer
+
+    async def _of_request(self, request: Request, owned: OwnedBatch, line: Line) -> Answer:
+        endpoint = owned.batch.endpoint
         try:
             with (
                 self._memory.held_for(request.scope) as memory,

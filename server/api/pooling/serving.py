@@ -24,15 +24,18 @@ from turnout.server.api.pooling.texts import Texts, named, prepared_texts
 from turnout.server.api.respond import LARGE
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.fleet.models.waiting import entry_of
+from turnout.server.generation.generation import start_of_prompt
 from turnout.server.generation.merge import merged
 from turnout.server.generation.portions import Portion, waited
 from turnout.server.http.access.auth import client_of, count_tokens
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.records.record import note_answer
 from turnout.server.http.request_memory import held_memory
 from turnout.server.metrics.request_metrics import RequestMeter
 from turnout.server.protocol.pooling.answers import PoolingUsage
 from turnout.server.protocol.pooling.requests import PooledRequest
+from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Asked", "PooledTexts", "answered", "in_base64", "numbers"]
 
@@ -71,6 +74,8 @@ class Asked:
             specs = [waited(spec, entry.waited) for spec in specs] if entry.waited else specs
             entry.begun()
             tokens = sum(len(spec.prompt) for spec in specs)
+            answer = _Answer(self.arm.tokenizer, specs)
+            note_answer(self.request.scope, answer)
             count_tokens(self.request, lambda: tokens)
             try:
                 with memory.growing():
@@ -79,6 +84,7 @@ class Asked:
             except RequestError:
                 count_tokens(self.request, lambda: 0)
                 raise
+        answer.finish_reasons = ["stop"]
         endpoint = self.request.url.path
         self.context.metrics[self.arm.name].pooled(endpoint, len(specs), tokens)
         return PooledTexts(found, tokens)
@@ -112,6 +118,26 @@ class Asked:
         if len(found) < len(specs):
             raise EngineError("the engine ended a request without its result")
         return [found[number] for number in range(len(specs))]
+
+
+@dataclass
+class _Answer:
+    """For the request's record."""
+
+    tokenizer: Tokenizer
+    specs: Sequence[RequestSpec]
+    finish_reasons: Sequence[str] = ("abort",)
+    error: str = ""
+    first_token_at: float | None = None
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(spec.prompt) for spec in self.specs)
+
+    def prompt_texts(self, longest: int | None) -> list[str]:
+        return [start_of_prompt(self.tokenizer, spec.prompt, longest) for spec in self.specs]
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import EVENTS, STORAGE, operation
 from turnout.server.http.request_memory import HeldMemory, held_memory
+from turnout.server.http.telemetry.middleware import recording_further
 from turnout.server.protocol.responses_request import ResponsesRequest
 from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
 
@@ -88,6 +89,7 @@ def _going_on(request: Request, arm: ServedArm, generation: Generation) -> Itera
         arm.held(),
         going_on(request, lambda: generation.prompt_tokens + generation.completion_tokens),
         held_memory(request).passed_on() as memory,
+        recording_further(request.scope, generation),
     ):
         yield memory
 

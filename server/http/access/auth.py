@@ -27,6 +27,7 @@ __all__ = [
     "count_tokens",
     "going_on",
     "is_open",
+    "key_name",
     "on_behalf_of",
 ]
 
@@ -70,6 +71,12 @@ def client_of(request: Request, user: str | None = None) -> Client:
     own: str | None = request.scope.get(_NAME)
     name = name_of(_bearer_token(request)) if own is None else own
     return Client(user or name, origin, session)
+
+
+def key_name(scope: Scope) -> str:
+    """The name of the key that a request was admitted by; empty without one."""
+    key: Key | None = scope.get(_KEY)
+    return "" if key is None else key.name
 
 
 def by_admin(request: Request) -> bool:

@@ -31,6 +31,7 @@ from turnout.core.interfaces.observers import (
 )
 from turnout.core.interfaces.observers import Observer as ObserverBase
 from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
+from turnout.core.logs import LogStyle
 from turnout.core.registry.hookspecs import hookimpl
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
@@ -338,7 +339,7 @@ def test_a_server_tells_its_arm_and_its_end(tmp_path: Path) -> None:
     config = EngineConfig(kv_memory="16MiB", device="cpu", cpu_kernels="torch", plugins_folder=str(tmp_path))
 
     async def serve() -> None:
-        client = Fleet(lambda order: ProcessClient(log_level="critical", arm="long", replica=order.name))
+        client = Fleet(lambda order: ProcessClient(log=LogStyle("critical"), arm="long", replica=order.name))
         client.configure(config)
         await client.start()
         params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)

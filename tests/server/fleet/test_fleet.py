@@ -20,6 +20,7 @@ from turnout.core.engine.packed_prompt import PackedPrompt
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Routable
 from turnout.core.interfaces.trial import SESSION_HEADER
+from turnout.core.logs import LogStyle
 from turnout.plugins.routers.score import Score
 from turnout.server.engine import client as engine_client
 from turnout.server.engine import process as engine_process
@@ -131,7 +132,7 @@ def test_prompts_go_where_their_prefix_is_cached(start: Start) -> None:
 def test_a_router_that_asks_for_caches_needs_engines_that_tell() -> None:
     def launch(order: ReplicaOrder) -> ProcessClient:
         return ProcessClient(
-            factory="echo_engine:build", log_level="critical", replica=order.name, journal=order.journal
+            factory="echo_engine:build", log=LogStyle("critical"), replica=order.name, journal=order.journal
         )
 
     async def main() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
+from turnout.core.logs import LogStyle
 from turnout.core.types.messages import ModelFacts, Ready
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet import fleet as fleets
@@ -55,7 +56,7 @@ def test_one_engine_has_checked_itself() -> None:
 def test_a_fleet_that_has_no_room_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(order: ReplicaOrder) -> ProcessClient:
         return ProcessClient(
-            factory="echo_engine:build", log_level="critical", replica=order.name, journal=order.journal
+            factory="echo_engine:build", log=LogStyle("critical"), replica=order.name, journal=order.journal
         )
 
     async def main() -> None:

@@ -9,7 +9,7 @@ import pytest
 from asking import COMPLETIONS
 from running_server import RunningServer
 
-from turnout.server.http.request_log import LOG_FORMAT, mark_record
+from turnout.core.logs import TextLines
 
 HEADER = "x-request-id"
 
@@ -57,8 +57,7 @@ def lines() -> Iterator[list[str]]:
             found.append(self.format(record))
 
     handler, root = Keeping(), logging.getLogger("turnout.server")
-    handler.addFilter(mark_record)
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.setFormatter(TextLines())
     before = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)

@@ -19,10 +19,11 @@ from running_server import RunningServer
 RUN = """
 import sys
 from turnout.config import EngineConfig
+from turnout.core.logs import LogStyle
 from turnout.core.errors import TurnoutError
 from turnout.server.worker.run import run_worker
 try:
-    run_worker(EngineConfig(**eval(sys.argv[1])), sys.argv[2], sys.argv[3], "info", factory=sys.argv[4])
+    run_worker(EngineConfig(**eval(sys.argv[1])), sys.argv[2], sys.argv[3], LogStyle(), factory=sys.argv[4])
 except TurnoutError as error:
     sys.exit(f"Error: {error}")
 """

@@ -1,0 +1,79 @@
+"""Keeps a record of each request, and has it written when the request has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnout.core.clock import monotonic
+from turnout.server.http.access.auth import key_name
+from turnout.server.http.errors import REQUEST_KEY
+from turnout.server.http.records.record import CLIENT_LEFT, RECORD, Answered, RequestRecord, Write, record_of
+
+__all__ = ["RecordMiddleware", "recording", "recording_further"]
+
+FAILED = 500
+WRITERS = "turnout.record_writers"
+"""Where a request's scope has those who are told of its record."""
+
+
+class RecordMiddleware:
+    """Outside of all that may refuse a request, so that refusals are recorded too."""
+
+    def __init__(self, app: ASGIApp, writers: Sequence[Write]) -> None:
+        self._app = app
+        self._writers = writers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with recording(scope, self._writers) as record:
+
+            async def send_noted(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    record.status = message["status"]
+                await send(message)
+
+            await self._app(scope, receive, send_noted)
+
+
+@contextmanager
+def recording(scope: Scope, writers: Sequence[Write], batch: str = "") -> Iterator[RequestRecord]:
+    """A record of the request of a scope, written when the block is left; `batch`: of which it is a line."""
+    record = RequestRecord(scope["method"], scope["path"], monotonic(), batch=batch)
+    scope[RECORD], scope[WRITERS] = record, writers
+    try:
+        yield record
+    except ClientDisconnect:
+        record.status = record.status or CLIENT_LEFT
+        raise
+    except Exception:  # answered and logged outside of all middleware
+        record.status, record.error = record.status or FAILED, record.error or "internal_error"
+        raise
+    finally:
+        record.finished = monotonic()
+        record.id, record.key = scope.get(REQUEST_KEY, ""), key_name(scope)
+        for write in writers:
+            write(record)
+
+
+@contextmanager
+def recording_further(scope: Scope, answer: Answered) -> Iterator[None]:
+    """A record, from the same arrival, of what goes on for a request after its client has its response."""
+    first = record_of(scope)
+    if first is None:
+        yield
+        return
+    further = replace(first, id=scope.get(REQUEST_KEY, ""), key=key_name(scope), background=True)
+    further.answer = answer
+    try:
+        yield
+    finally:
+        further.finished = monotonic()
+        for write in scope[WRITERS]:
+            write(further)
