@@ -5,10 +5,11 @@
     one text of 16 tokens after another: milliseconds, the median
 
 The models have the shapes of published ones, and random weights. Every engine gets the same folder and the
-same texts, and gives the same vectors, which is checked. A machine's speed drifts, so every engine takes a
-turn before any takes a second one, and ratios are of turns that followed one another. Each engine is a
-process of its own; the peers' environment and models are made when they are asked for the first time, under
-`--folder`. Nothing else should be computing.
+same texts, computes in the same dtype (OpenVINO left alone takes bfloat16 where the CPU has it), and gives
+the same vectors, which is checked. A machine's speed drifts, so every engine takes a turn before any takes
+a second one, and ratios are of turns that followed one another. Each engine is a process of its own; the
+peers' environment and models are made when they are asked for the first time, under `--folder`. Nothing else
+should be computing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ REST = 0.5
 """Seconds before a turn: threads wait actively for a while after their last work."""
 SHORT = 16
 """Tokens of a single query."""
-NEAR = 0.9999
+NEAR = {"float32": 0.999999, "bfloat16": 0.999}
 """Cosine, at least, of a text's vectors by two engines."""
 SENTENCE = Environment("sentence-transformers", ["install torch==2.13.0 sentence-transformers==6.2.0"])
 BACKENDS = Environment(
@@ -62,7 +63,7 @@ PEERS = {
 class Engine:
     """A process that embeds what it is given."""
 
-    def __init__(self, name: str, model: Path, threads: int, folder: Path) -> None:
+    def __init__(self, name: str, model: Path, dtype: str, threads: int, folder: Path) -> None:
         self.name = name
         ours = name == "turnout"
         backend, where = PEERS.get(name, ("turnout", None))
@@ -72,7 +73,7 @@ class Engine:
         worker = HERE / "peers" / "embedding_worker.py"
         with self._log.open("w") as errors:
             self._process = subprocess.Popen(
-                [str(python), str(worker), backend, str(model), str(threads)],
+                [str(python), str(worker), backend, str(model), dtype, str(threads)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -151,7 +152,7 @@ def made_texts(model: Path, count: int, seed: int) -> tuple[list[str], list[str]
     return [text(length) for length in lengths], [text(SHORT) for _ in range(64)], sum(lengths)
 
 
-def measure(engines: Sequence[Engine], model: Path, count: int, repeats: int) -> list[Figures]:
+def measure(engines: Sequence[Engine], model: Path, dtype: str, count: int, repeats: int) -> list[Figures]:
     figures = [Figures() for _ in engines]
     warming, _, _ = made_texts(model, 16, -1)
     for engine in engines:
@@ -166,14 +167,14 @@ def measure(engines: Sequence[Engine], model: Path, count: int, repeats: int) ->
             vectors.append(vector)
             its.single.append(statistics.median(1000 * engine.embed([query])[0] for query in queries))
             click.echo(f"{engine.name}: {its.rates[-1]:,.0f} tokens/s, {its.single[-1]:.2f} ms", err=True)
-        check(engines, vectors)
+        check(engines, vectors, NEAR[dtype])
     return figures
 
 
-def check(engines: Sequence[Engine], vectors: Sequence[list[float]]) -> None:
+def check(engines: Sequence[Engine], vectors: Sequence[list[float]], near: float) -> None:
     for engine, vector in zip(engines, vectors, strict=True):
         cosine = sum(one * other for one, other in zip(vectors[0], vector, strict=True))
-        if cosine < NEAR:
+        if cosine < near:
             raise click.ClickException(f"{engine.name} gives another vector: its cosine is {cosine:.6f}")
 
 
@@ -189,6 +190,7 @@ def table(engines: Sequence[Engine], figures: Sequence[Figures]) -> str:
 
 @click.command(help=__doc__)
 @click.option("--shape", type=click.Choice(list(SHAPES)), default="minilm-l6", show_default=True)
+@click.option("--dtype", type=click.Choice(list(NEAR)), default="float32", show_default=True)
 @click.option("--texts", default=512, show_default=True)
 @click.option("--threads", default=2, show_default=True)
 @click.option("--repeats", default=5, show_default=True)
@@ -202,19 +204,28 @@ def table(engines: Sequence[Engine], figures: Sequence[Figures]) -> str:
 )
 @click.option("--write", type=click.Path(path_type=Path), help="Document to write the table into.")
 def main(
-    shape: str, texts: int, threads: int, repeats: int, peers: str, folder: Path, write: Path | None
+    shape: str,
+    dtype: str,
+    texts: int,
+    threads: int,
+    repeats: int,
+    peers: str,
+    folder: Path,
+    write: Path | None,
 ) -> None:
     names = [name for name in peers.split(",") if name]
     for name in names:
         if name not in PEERS:
             raise click.BadParameter(f"there is no {name!r}; there are {', '.join(PEERS)}")
+        if name == "onnxruntime" and dtype != "float32":
+            raise click.BadParameter("onnxruntime computes in float32 alone; leave it out of --peers")
     folder.mkdir(parents=True, exist_ok=True)
     model = write_model(folder, shape)
     engines: list[Engine] = []
     try:
         for name in ("turnout", *names):
-            engines.append(Engine(name, model, threads, folder))
-        publish(table(engines, measure(engines, model, texts, repeats)), write, shape)
+            engines.append(Engine(name, model, dtype, threads, folder))
+        publish(table(engines, measure(engines, model, dtype, texts, repeats)), write, f"{shape}-{dtype}")
     finally:
         for engine in engines:
             engine.stop()

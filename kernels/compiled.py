@@ -44,6 +44,7 @@ SIGNATURES = {
     **integers.SIGNATURES,
     **blocks.SIGNATURES,
     "turnout_layers": [POINTER, LONG, POINTER],
+    "turnout_encode": [POINTER, POINTER, LONG, POINTER, POINTER],
     "turnout_experts": [POINTER, LONG, POINTER],
 }
 
@@ -307,6 +308,23 @@ class CpuKernels:
     def layers(self, table: ctypes.Array[Any], step: ctypes.Structure) -> None:
         """Computes the layers of `table` one after the other; see `turnout.kernels.layers`."""
         self._library.turnout_layers(ctypes.byref(table), len(table), ctypes.byref(step))
+
+    def encode(
+        self,
+        embeddings: ctypes.Structure,
+        table: ctypes.Array[Any],
+        last: ctypes.Structure,
+        step: ctypes.Structure,
+    ) -> None:
+        """Computes a whole encoder; see `turnout.models.encoder.native_layers`."""
+        given = (
+            ctypes.byref(embeddings),
+            ctypes.byref(table),
+            len(table),
+            ctypes.byref(last),
+            ctypes.byref(step),
+        )
+        self._library.turnout_encode(*given)
 
     def experts(self, table: ctypes.Array[Any], count: int, mix: ctypes.Structure) -> None:
         """Computes the experts of `table`, two linear layers each; see `turnout.kernels.experts`."""

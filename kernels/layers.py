@@ -24,6 +24,8 @@ __all__ = [
     "InPlaceAttention",
     "LayerWeights",
     "NativeLayers",
+    "WholeTextAttention",
+    "attends_whole_texts",
     "reads_in_place",
 ]
 
@@ -63,6 +65,21 @@ def reads_in_place(attend: Attend) -> TypeGuard[InPlaceAttention]:
     """Says whether `attend` declares that it is an `InPlaceAttention`."""
     capabilities: AttentionCapabilities = getattr(attend, "capabilities", _PLAIN)
     return capabilities.in_place
+
+
+class WholeTextAttention(Attend, Protocol):
+    """Attention among the tokens of each text, which kernels can do themselves on what a layer puts out."""
+
+    @property
+    def texts(self) -> BlockTables:
+        """The texts of the step that is bound: each is one block, which lies in the batch itself."""
+        ...
+
+
+def attends_whole_texts(attend: Attend) -> TypeGuard[WholeTextAttention]:
+    """Says whether `attend` declares that it is a `WholeTextAttention`."""
+    capabilities: AttentionCapabilities = getattr(attend, "capabilities", _PLAIN)
+    return capabilities.whole_texts
 
 
 _PLAIN = AttentionCapabilities()

@@ -1,7 +1,7 @@
 """Embeds lists of texts, a line of JSON each; says the seconds and the first text's vector.
 
-Arguments: backend, model, threads. It runs in its peer's environment, and imports Turnout only where that
-is the backend.
+Arguments: backend, model, dtype, threads. It runs in its peer's environment, and imports Turnout only where
+that is the backend.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 
-def turnout(model: str) -> Embed:
+def turnout(model: str, dtype: str) -> Embed:
     from turnout import LLM
 
-    llm = LLM(model=model)
+    llm = LLM(model=model, dtype=dtype)
     return lambda texts: llm.embed(texts)
 
 
-def sentence_transformers(backend: str, model: str, threads: int) -> Embed:
+def sentence_transformers(backend: str, model: str, dtype: str, threads: int) -> Embed:
     import torch
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(threads)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"torch_dtype": getattr(torch, dtype)}
     if backend == "onnx":
         import onnxruntime
 
@@ -41,14 +41,19 @@ def sentence_transformers(backend: str, model: str, threads: int) -> Embed:
         session.intra_op_num_threads = threads
         options = {"session_options": session, "provider": "CPUExecutionProvider", "export": True}
     elif backend == "openvino":
-        options = {"ov_config": {"INFERENCE_NUM_THREADS": str(threads)}, "export": True}
+        precision = {"float32": "f32", "bfloat16": "bf16"}[dtype]
+        settings = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": precision}
+        options = {"ov_config": settings, "export": True}
     found = SentenceTransformer(model, device="cpu", backend=backend, model_kwargs=options)
     return lambda texts: found.encode(texts, batch_size=32, show_progress_bar=False)
 
 
 def main() -> None:
-    backend, model, threads = sys.argv[1:]
-    embed = turnout(model) if backend == "turnout" else sentence_transformers(backend, model, int(threads))
+    backend, model, dtype, threads = sys.argv[1:]
+    if backend == "turnout":
+        embed = turnout(model, dtype)
+    else:
+        embed = sentence_transformers(backend, model, dtype, int(threads))
     say(0.0, [])
     for line in sys.stdin:
         texts = json.loads(line)

@@ -37,6 +37,9 @@ class AttentionCapabilities:
     in_place: bool = False
     """It is a `turnout.kernels.layers.InPlaceAttention`. Models that compute all layers in one native call
     use that."""
+    whole_texts: bool = False
+    """It is a `turnout.kernels.layers.WholeTextAttention`. Encoders that are computed in one native call use
+    that."""
 
 
 class Attend(Protocol):

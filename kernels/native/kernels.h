@@ -10,6 +10,7 @@ struct AttentionRule {
 };
 
 extern "C" {
+int64_t turnout_panel();
 void turnout_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows,
                     int64_t inputs, int64_t outputs, int64_t stride, int half, int add, int threads);
 void turnout_half_linear(const void* packed, const void* x, const void* bias, void* out, int64_t rows,
@@ -25,6 +26,10 @@ void turnout_norm(void* x, const void* delta, const void* weight, void* out, int
 void turnout_norm_heads(void* x, const void* weight, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
                         float eps, int half, int threads);
 void turnout_gate(const void* both, void* out, int64_t rows, int64_t size, int half, int threads);
+void turnout_layer_norm(void* x, const void* delta, const void* weight, const void* bias, void* out, int64_t rows,
+                        int64_t size, float eps, int half, int threads);
+void turnout_gelu(void* x, int64_t rows, int64_t size, int by_tanh, int half, int threads);
+void turnout_gelu_gate(const void* both, void* out, int64_t rows, int64_t size, int half, int threads);
 void turnout_rotate(void* x, const void* cosine, const void* sine, int64_t tokens, int64_t heads, int64_t dim,
                     int64_t stride, int half, int threads);
 void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t tokens, int64_t size,

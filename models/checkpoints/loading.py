@@ -14,7 +14,7 @@ from torch import nn
 from tqdm import tqdm
 
 from turnout.core.errors import ConfigError, ModelError, as_plugin_errors
-from turnout.core.interfaces.compute import ComputeContext
+from turnout.core.interfaces.compute import ComputeContext, FusedKernels
 from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
 from turnout.core.loading_progress import counted
@@ -38,6 +38,7 @@ from turnout.models.decoder.grouped_experts import group_experts
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
 from turnout.models.encoder.fused import fuse_encoder
+from turnout.models.encoder.native_stack import use_native_encoder
 from turnout.models.meta_model import meta_model
 
 __all__ = ["load_model"]
@@ -63,17 +64,8 @@ def load_model(
     """
     kernels = context.kernels
     adopter = quantizer if isinstance(quantizer, Adopter) else None
-    module = meta_model(family, spec)
+    module = _fused(meta_model(family, spec), kernels)
     name_plugin(module, title_of(family, "model"))
-    if kernels is not None:
-        fuse_layers(module, kernels)
-        fuse_encoder(module, kernels)
-        compiled = cpu_kernels(kernels)
-        if compiled is not None:
-            use_native_stack(module, compiled)
-            fuse_experts(module, compiled)
-        else:
-            group_experts(module, kernels)
     slots = parameter_slots(module)
     held = () if adopter is None else adopter.held_blocks(context)
     index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held)
@@ -105,6 +97,23 @@ def load_model(
     loader.freed.trim()
     _place_buffers(module, context.device)
     return module.eval()
+
+
+def _fused(module: nn.Module, kernels: FusedKernels | None) -> nn.Module:
+    """Returns the module with shared layers exchanged for those that the kernels compute."""
+    if kernels is None:
+        return module
+    compiled = cpu_kernels(kernels)
+    if compiled is not None:
+        module = use_native_encoder(module, compiled)
+    fuse_layers(module, kernels)
+    fuse_encoder(module, kernels)
+    if compiled is not None:
+        use_native_stack(module, compiled)
+        fuse_experts(module, compiled)
+    else:
+        group_experts(module, kernels)
+    return module
 
 
 def _adoptable(module: nn.Module, adopter: Adopter | None) -> dict[str, nn.Module]:

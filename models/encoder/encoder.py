@@ -31,6 +31,7 @@ class Encoder(nn.Module):
     ) -> None:
         """layer: builds the layer of that number, from 0; norm: the last one, if there is one."""
         super().__init__()
+        self.spec = spec
         self.capabilities = ModelCapabilities(picks_rows=True, token_types=spec.types > 1)
         self.embeddings = embeddings
         self.layers = nn.ModuleList(layer(number) for number in range(spec.layers))

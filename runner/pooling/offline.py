@@ -47,6 +47,8 @@ class OfflinePooling:
 
     def pooled(self, texts: Sequence[Text], params: PoolingParams, before: str = "") -> list[Vector]:
         """Returns what the texts become, in their order. Raises RequestError before anything runs."""
+        from turnout.kernels.threads import give_back_threads
+
         specs = list(self._specs(texts, params, before))
         found: dict[str, Vector] = {}
         try:
@@ -62,6 +64,7 @@ class OfflinePooling:
         finally:
             for spec in specs:
                 self.engine.abort(spec.id)
+            give_back_threads()
         return [found[spec.id] for spec in specs]
 
     def scores(self, pairs: Sequence[tuple[str, str]], prompt_name: str | None = None) -> list[float]:

@@ -33,7 +33,6 @@ class EncoderAttention:
     texts of like length are padded to a batch.
     """
 
-    capabilities = AttentionCapabilities()
     summary: Sequence[str] = ()
 
     def __init__(self, rules: Sequence[LayerAttention], context: ComputeContext) -> None:
@@ -41,9 +40,15 @@ class EncoderAttention:
         self._windows = list(dict.fromkeys(rule.window for rule in rules))
         self._kernels = cpu_kernels(context.kernels)
         self._native = [rule_of(rule) for rule in rules]
+        self.capabilities = AttentionCapabilities(whole_texts=self._kernels is not None)
         self._device, self._dtype = context.device, context.dtype
         self._tables: BlockTables | None = None
         self._batches: list[_Batch] = []
+
+    @property
+    def texts(self) -> BlockTables:
+        assert self._tables is not None  # where there are compiled kernels, `bind` made them
+        return self._tables
 
     def move(self, moves: Sequence[Move]) -> None:
         """Does nothing: nothing is kept that could be moved."""
@@ -63,8 +68,7 @@ class EncoderAttention:
     ) -> Tensor:
         assert k is not None and v is not None and sinks is None
         if self._kernels is not None:
-            assert self._tables is not None
-            return self._kernels.attend(q, k, v, self._tables, self._native[layer])
+            return self._kernels.attend(q, k, v, self.texts, self._native[layer])
         rule = self._rules[layer]
         out = q.new_empty(*q.shape[:2], rule.value_dim)
         for batch in self._batches:

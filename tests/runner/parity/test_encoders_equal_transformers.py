@@ -39,7 +39,7 @@ SECOND = {17: 9, 130: 70}
 def made(folder: Path, name: str, task: str, **more: object) -> PreTrainedModel:
     """A model whose biases and norms are random, too."""
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**CONFIGS[name], **more)
+    config = getattr(transformers, f"{name}Config")(**{**CONFIGS[name], **more})
     model: PreTrainedModel = getattr(transformers, f"{name}{task}")(config).eval()
     for parameter in model.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
