@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.interfaces.collective import Collective
+from turnout.core.meeting import Meeting
 from turnout.kernels.collectives.gloo import Gloo
-from turnout.kernels.collectives.meeting import Meeting
 
 __all__ = ["COLLECTIVES", "open_collective"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from turnout.kernels.collectives.meeting import Meeting
+from turnout.core.meeting import Meeting
 from turnout.kernels.collectives.rank_order import largest, part_of, summed
 from turnout.kernels.collectives.torch_groups import as_collective_errors, gloo_group
 

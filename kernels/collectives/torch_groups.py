@@ -11,7 +11,7 @@ from torch import Tensor, distributed
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from turnout.core.errors import CollectiveError
-from turnout.kernels.collectives.meeting import Meeting
+from turnout.core.meeting import Meeting
 
 __all__ = ["TorchGroup", "as_collective_errors", "gloo_group", "store_of"]
 

@@ -1,0 +1,76 @@
+"""A follower's side of what rank 0 started: its number, its configuration, its frames."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from turnout.config import EngineConfig
+from turnout.core.errors import TurnoutError
+from turnout.core.meeting import Meeting
+from turnout.core.process import exit_with_parent
+from turnout.runner.ranks.channel import Receiver, Sender
+from turnout.runner.ranks.silence import beat_forever
+
+__all__ = ["FollowerChannel", "follower_channel"]
+
+PR_SET_PDEATHSIG = 1
+
+
+class FollowerChannel:
+    """What a follower knows of its engine, and its channel to rank 0."""
+
+    def __init__(self, given: argparse.Namespace, config: EngineConfig) -> None:
+        self.rank: int = given.rank
+        self.size: int = given.size
+        self.meeting = Meeting.parse(given.meeting)
+        self.config = config
+        self._frames = Receiver(socket.socket(fileno=given.frames))
+        self._words = Sender(socket.socket(fileno=given.words))
+        beat_forever(self._words.beat, given.beat)
+
+    def frames(self) -> Iterator[bytes]:
+        """Yields frames in the order in which rank 0 sent them, until it closes the channel."""
+        return self._frames.messages()
+
+    def say(self, word: bytes) -> None:
+        """Sends a word that `Ranks.receive` returns. A word has a byte or more."""
+        self._words.send(word)
+
+
+@contextmanager
+def follower_channel() -> Iterator[FollowerChannel]:
+    """Reads the command line and standard input, as `Ranks` wrote them; once, at the start of a follower.
+
+    The process ends together with rank 0, however that ends. An error that leaves the block becomes this
+    rank's last words, and the process exits with code 1.
+    """
+    # Ctrl-C in a terminal and a supervisor's SIGTERM may come here too, but rank 0 says when to stop.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    parser = argparse.ArgumentParser()
+    for name in ("rank", "size", "frames", "words"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--meeting", required=True)
+    parser.add_argument("--beat", type=float, required=True)
+    given = parser.parse_args()
+    _die_with_parent()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        sys.exit(0)  # rank 0 ended before it sent a configuration
+    exit_with_parent()
+    try:
+        yield FollowerChannel(given, EngineConfig.model_validate_json(line))
+    except TurnoutError as error:  # its message says it all
+        sys.exit(str(error))
+
+
+def _die_with_parent() -> None:
+    """Has Linux end this process together with rank 0, even while it is stopped."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,160 @@
+"""The followers of an engine on several devices: processes on this machine, watched from rank 0.
+
+    rank 0                                             follower
+    Ranks.send ───────────── frames ───────────────▶  FollowerChannel.frames
+    Ranks.receive ◀─┐
+                    watcher ◀── words, signs of life ─  FollowerChannel.say, a heartbeat's thread
+                            ◀── standard error ───────
+
+A follower that ends, or is silent for too long, ends the group: the watcher ends all other followers, aborts
+the collectives that rank 0 may be waiting in, and from then on every call raises RankLost, with that rank's
+last words.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
+
+from turnout.config import EngineConfig
+from turnout.core.errors import CollectiveError, RankLost
+from turnout.core.meeting import Meeting
+from turnout.runner.ranks.followers import Follower
+from turnout.runner.ranks.silence import TIMING, Timing
+from turnout.runner.ranks.watcher import Watcher
+
+__all__ = ["FOLLOWER", "Ranks", "Word", "config_of_rank"]
+
+FOLLOWER = "turnout.runner.ranks.follower"
+"""The module that a follower's process runs; it enters `follower_channel`."""
+VERDICT_SECONDS = 5.0
+"""A broken connection may be noticed so much earlier than the end of the process behind it."""
+
+
+class Word(NamedTuple):
+    """What a follower said."""
+
+    rank: int
+    text: bytes
+
+
+class Ranks:
+    """The followers, as rank 0 has them."""
+
+    def __init__(self, followers: Sequence[Follower], meeting: Meeting, timing: Timing) -> None:
+        """Use `start`."""
+        self.size = len(followers) + 1
+        self.meeting = meeting
+        """Where collectives of the ranks meet."""
+        self._followers = followers
+        self._words: queue.SimpleQueue[Word | None] = queue.SimpleQueue()
+        self._aborts: list[Callable[[], None]] = []
+        self._lost: RankLost | None = None
+        self._closed = False
+        self._watcher = Watcher(followers, timing, self._said, self._lose)
+
+    @classmethod
+    def start(
+        cls,
+        config: EngineConfig,
+        size: int,
+        *,
+        module: str = FOLLOWER,
+        timing: Timing = TIMING,
+        meeting: Meeting | None = None,
+    ) -> Self:
+        """Starts followers 1 to `size` - 1, each with its part of `config`; returns before they are ready.
+
+        meeting: None: a file in memory. Raises OSError if the system has no room for a process.
+        """
+        meeting = meeting or Meeting.on_this_machine()
+        numbers = range(1, size)
+        followers = [Follower(module, rank, size, meeting, timing) for rank in numbers]
+        ranks = cls(followers, meeting, timing)
+        try:
+            ranks._watcher.start([config_of_rank(config, rank, size).model_dump_json() for rank in numbers])
+        except BaseException:
+            ranks.close()
+            raise
+        return ranks
+
+    def send(self, frame: bytes) -> None:
+        """Sends a frame to every follower. Raises RankLost."""
+        try:
+            for follower in self._followers:
+                follower.frames.send(frame)
+        except OSError as error:
+            raise self.verdict(error) from None
+
+    def receive(self, timeout: float | None = None) -> Word:
+        """Waits for the next word of any follower. Raises RankLost, or TimeoutError after so many seconds."""
+        self.check()
+        try:
+            word = self._words.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"no rank said anything for {timeout} seconds") from None
+        if word is None:
+            self._words.put(None)  # for those that call after
+            self.check()
+            raise CollectiveError("the ranks of the engine were closed")
+        return word
+
+    def check(self) -> None:
+        """Raises RankLost if a rank is lost. Cheap: it only looks at what the watcher found."""
+        if self._lost is not None:
+            raise self._lost
+
+    def verdict(self, error: Exception) -> CollectiveError:
+        """Returns why the ranks cannot go on, after a collective or a channel failed with `error`.
+
+        The watcher may find the reason somewhat later, so this waits for it.
+        """
+        self._watcher.lost.wait(VERDICT_SECONDS)
+        if self._lost is not None:
+            return self._lost
+        if isinstance(error, CollectiveError):
+            return error
+        return CollectiveError(f"the ranks of the engine cannot go on: {error}")
+
+    def abort_with(self, abort: Callable[[], None]) -> None:
+        """Has the watcher call `abort`, a collective's, as soon as a rank is lost."""
+        self._aborts.append(abort)
+        if self._lost is not None:
+            abort()
+
+    def close(self) -> None:
+        """Ends the followers: those that do not end by themselves in some seconds are killed. Returns when
+        none is left."""
+        if not self._closed:
+            self._closed = True
+            self._watcher.close()
+            self._words.put(None)
+            self.meeting.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ called by the watcher's thread
+
+    def _said(self, rank: int, text: bytes) -> None:
+        self._words.put(Word(rank, text))
+
+    def _lose(self, rank: int, why: str) -> None:
+        self._lost = RankLost(rank, why)
+        for abort in self._aborts:
+            abort()
+        self._words.put(None)
+
+
+def config_of_rank(config: EngineConfig, rank: int, size: int) -> EngineConfig:
+    """Returns `config` with this rank's share of the machine, as if each rank were an engine of its own.
+
+    So it takes its part of the cores, and of the NUMA nodes where the machine has several.
+    """
+    engine = 0 if config.cpu_engines == 1 else config.cpu_engine
+    number = None if engine is None else engine * size + rank
+    return config.model_copy(update={"cpu_engines": config.cpu_engines * size, "cpu_engine": number})

@@ -1,0 +1,28 @@
+"""A follower that does what frames tell it to: ``RANK VERB …``, or ``* VERB …`` for all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from turnout.core.errors import ModelError
+from turnout.runner.ranks.follower_channel import follower_channel
+
+with follower_channel() as channel:
+    config = channel.config
+    part = f"part {config.cpu_engine} of {config.cpu_engines}"
+    channel.say(f"ready: {config.model}, {part}, {channel.size} ranks".encode())
+    for frame in channel.frames():
+        rank, verb, *rest = frame.split(b" ", 2)
+        if rank not in (b"*", b"%d" % channel.rank):
+            continue
+        if verb == b"echo":
+            channel.say(rest[0])
+        elif verb == b"die":
+            print("the sky is falling", file=sys.stderr, flush=True)
+            os._exit(3)
+        elif verb == b"fail":
+            raise ModelError("the checkpoint lacks layer 7")
+        elif verb == b"linger":
+            time.sleep(60)
