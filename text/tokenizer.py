@@ -17,6 +17,7 @@ from turnout.core.errors import ModelError, RequestError
 from turnout.models.checkpoints.checkpoint import read_json
 from turnout.text.chat_template import ChatTemplate, given_template, named_templates
 from turnout.text.library_faults import is_fault, refused_by_library
+from turnout.text.prefix_cuts import cuts, is_cut_at_spaces
 from turnout.text.processes.tokenizers import TokenizerProcesses
 from turnout.text.quick_tokenizers import is_quick
 from turnout.text.text_length import check_length
@@ -32,6 +33,8 @@ MANY = 1024
 """Tokens from which on decoding them takes as long as giving other threads their turn."""
 MOST_SHARED = 2**20
 """Ids of which there is one object each."""
+CHARACTERS = 6
+"""Of a token that is read first where some tokens of a long text are asked for: most texts have fewer."""
 MAX_FILE = 256 * 2**20
 """Bytes of a tokenizer's file: several times what the largest vocabularies take."""
 
@@ -127,6 +130,26 @@ class Tokenizer:
         ids = self._ids(text, add_special_tokens)
         shared, known = self._shared_ids, len(self._shared_ids)
         return [shared[id] if id < known else id for id in ids]
+
+    def first_ids(self, text: str, count: int) -> list[int]:
+        """The first `count` token ids of a text without special tokens, or all that it has.
+
+        Of a much longer text the beginning alone is tokenized, where that gives the same ids. Errors as of
+        `encode`.
+        """
+        if len(text) <= count or not self._cut_at_spaces:
+            return self.encode(text, add_special_tokens=False)[:count]
+        _utf8_size(text)  # of all of it, which must be valid Unicode
+        ids: list[int] = []
+        for place in cuts(text, CHARACTERS * count):
+            ids = self.encode(text[:place], add_special_tokens=False)
+            if len(ids) >= count:
+                break
+        return ids[:count]
+
+    @cached_property
+    def _cut_at_spaces(self) -> bool:
+        return is_cut_at_spaces(self.backend)
 
     def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
         if self._processes is not None:

@@ -31,11 +31,13 @@ def text_tokens(
     text raises RequestError; else it is cut to so many tokens, special ones among them.
     """
     before, after = _layout(tokenizer).one if special else ((), ())
-    ids = _ids(tokenizer, text, limit if keep is None else None)
-    most = (limit if keep is None else min(keep, limit)) - len(before) - len(after)
+    around = len(before) + len(after)
     if keep is None:
-        _check(len(ids) + len(before) + len(after), limit, "text")
-    return TextTokens([*before, *ids[: max(0, most)], *after])
+        ids = _ids(tokenizer, text, limit)
+        _check(len(ids) + around, limit, "text")
+    else:
+        ids = _first(tokenizer, text, max(0, min(keep, limit) - around))
+    return TextTokens([*before, *ids, *after])
 
 
 def pair_tokens(
@@ -62,30 +64,43 @@ def pair_tokens(
         return _templated(tokenizer, joined, ending, limit, keep)
     first = instruction + first
     before, between, after, typed = _layout(tokenizer).two
-    one, other = (_ids(tokenizer, text, limit if keep is None else None) for text in (first, second))
-    other = other[:most_of_second]
     special = len(before) + len(between) + len(after)
     if keep is None:
+        one, other = (_ids(tokenizer, text, limit) for text in (first, second))
+        other = other[:most_of_second]
         _check(len(one) + len(other) + special, limit, "pair")
     else:
-        lengths = _cut(len(one), len(other), max(0, min(keep, limit) - special))
-        one, other = one[: lengths[0]], other[: lengths[1]]
+        one, other = _cut_pair(tokenizer, first, second, max(0, min(keep, limit) - special), most_of_second)
     ids = [*before, *one, *between, *other, *after]
     return TextTokens(ids, len(before) + len(one) + len(between) if typed else 0)
 
 
+def _cut_pair(
+    tokenizer: Tokenizer, first: str, second: str, most: int, most_of_second: int | None
+) -> tuple[list[int], list[int]]:
+    """Returns the tokens of two texts, `most` together."""
+    one = _first(tokenizer, first, most + 1)
+    other = _first(tokenizer, second, most + 1 if most_of_second is None else min(most + 1, most_of_second))
+    if most % 2 and len(one) == len(other) == most + 1:  # the longer one, by its whole length, has one more
+        one, other = (_ids(tokenizer, text, None) for text in (first, second))
+        other = other[:most_of_second]
+    lengths = _cut(len(one), len(other), most)
+    return one[: lengths[0]], other[: lengths[1]]
+
+
 def _shortened(tokenizer: Tokenizer, text: str, most: int) -> str:
-    ids = _ids(tokenizer, text, None)
+    ids = _first(tokenizer, text, most + 1)
     return text if len(ids) <= most else tokenizer.decode(ids[:most], skip_special_tokens=False)
 
 
 def _templated(tokenizer: Tokenizer, text: str, after: str, limit: int, keep: int | None) -> TextTokens:
     """Returns the tokens of a text and of what must follow it, however much of it is cut."""
-    ids = _ids(tokenizer, text + after, limit if keep is None else None)
     if keep is None:
+        ids = _ids(tokenizer, text + after, limit)
         _check(len(ids), limit, "pair")
         return TextTokens(ids)
     most = min(keep, limit)
+    ids = _first(tokenizer, text + after, most + 1)
     if len(ids) <= most:
         return TextTokens(ids)
     end = _ids(tokenizer, after, None)[-most:]
@@ -137,6 +152,13 @@ def _layout(tokenizer: Tokenizer) -> _Layout:
         pair.type_ids[seconds[0]] == 1,
     )
     return _Layout(one, two)
+
+
+def _first(tokenizer: Tokenizer, text: str, count: int) -> list[int]:
+    try:
+        return tokenizer.first_ids(text, count)
+    except RequestError as error:
+        raise RequestError(str(error), PARAM) from None
 
 
 def _ids(tokenizer: Tokenizer, text: str, limit: int | None) -> list[int]:
