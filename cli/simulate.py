@@ -52,7 +52,8 @@ __all__ = ["command"]
     "--cost-model",
     required=True,
     metavar="NAME|FILE",
-    help=f"Cost model of steps: a file that `turnout profile` wrote, or an estimate: {', '.join(PRESETS)}.",
+    help=f"Cost model of steps: a file that `turnout profile` wrote, or an estimate: {', '.join(PRESETS)}; "
+    "behind these, -tp8, -pp2 and -ep divide the model over GPUs.",
 )
 @click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Engines to simulate.")
 @click.option(

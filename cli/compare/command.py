@@ -123,7 +123,7 @@ class Outputs:
     "cost_model",
     metavar="NAME|FILE",
     help="Simulate instead, with a cost model: a file that `turnout profile` wrote, or an estimate: "
-    f"{', '.join(PRESETS)}.",
+    f"{', '.join(PRESETS)}; behind these, -tp8, -pp2 and -ep divide the model over GPUs.",
 )
 @click.option(
     "--seed",

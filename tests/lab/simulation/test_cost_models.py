@@ -148,6 +148,61 @@ def test_presets_are_in_the_range_that_is_published() -> None:
     assert 0.04 < prefill["h100-7b"] < 0.08 and 0.1 < prefill["h100-70b"] < 0.3
 
 
+def decode_and_prefill(name: str) -> tuple[float, float]:
+    """Seconds of a step of 64 sequences, and of one that computes 8192 tokens."""
+    seconds = preset(name).seconds
+    decode = Work(tokens=64, sequences=64, rows=64, context=64_000, pairs=64_000, running=64)
+    return seconds.of(decode), seconds.of(Work(tokens=8192, sequences=4, rows=4, running=4))
+
+
+def test_more_gpus_take_less_time_and_have_more_memory_until_the_network_is_between() -> None:
+    four, eight, sixteen = (decode_and_prefill(f"h100-70b-tp{gpus}") for gpus in (4, 8, 16))
+    assert four == decode_and_prefill("h100-70b")
+    for index in (0, 1):
+        assert four[index] / 2 < eight[index] < four[index]
+        assert sixteen[index] > eight[index]
+    assert preset("h100-70b-tp8").kv_memory > 2 * preset("h100-70b").kv_memory
+    twice_kept = preset("h100-70b-tp16")  # 8 KV heads
+    assert twice_kept.kv_memory < 1.5 * preset("h100-70b-tp8").kv_memory
+    assert "8 x H100 SXM, Llama 2 70B, bf16, tensor parallel 8" in preset("h100-70b-tp8").note
+
+
+def test_a_pipeline_halves_what_tokens_take_and_not_what_weights_take() -> None:
+    one, two = preset("h100-70b-tp4").seconds, preset("h100-70b-tp4-pp2").seconds
+    assert two.weights == one.weights
+    assert one.forward(8192) / 2 < two.forward(8192) < 0.51 * one.forward(8192)
+    assert two.read == one.read / 2
+    assert two.row == one.row
+
+
+def test_experts_of_their_own_gpu_take_longer_for_being_chosen_unevenly() -> None:
+    by_parts, whole = decode_and_prefill("h100-8x7b-tp4"), decode_and_prefill("h100-8x7b-tp4-ep")
+    for parts, experts in zip(by_parts, whole, strict=True):
+        assert parts < experts < 1.25 * parts
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("h100-70b-tp1", "Llama 2 70B takes 138 GB, and 1 x H100 SXM have room for 70 GB; use more of them"),
+        ("h100-70b-tp7", "its 64 heads cannot be divided by 7"),
+        ("h100-70b-tp0", "tp and pp are counted from 1"),
+        ("h100-7b-pp33", "its 32 layers are no 33 stages"),
+        ("h100-70b-tp8-ep", "ep divides experts over the GPUs of tp"),
+        ("h100-8x7b-ep", "ep divides experts over the GPUs of tp"),
+        ("h100-8x7b-tp16-ep", "its 8 experts cannot be divided by 16"),
+        (
+            "h200-70b-tp8",
+            "is called 'h200-70b-tp8'; did you mean 'h100-70b'.* -tpN, -ppN and -ep",
+        ),
+        ("h100-70b-pp2-tp8", "no cost model is called"),
+    ],
+)
+def test_splits_that_cannot_be_are_refused_with_the_numbers(name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        preset(name)
+
+
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"h100_7b.*did you mean.*h100-7b"):
         preset("h100_7b")
