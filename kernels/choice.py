@@ -14,7 +14,7 @@ from turnout.kernels.build import BuildError, built_library
 from turnout.kernels.compiled import CpuKernels
 from turnout.kernels.gpu.choice import GpuKernelsOption, choose_gpu_kernels
 
-__all__ = ["KernelChoice", "choose_kernels"]
+__all__ = ["KernelChoice", "choose_kernels", "native_kernels"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +51,14 @@ def choose_kernels(
         return _without(wanted, str(kernels), kernels)
     shipped = ", shipped" if kernels.built.shipped else ""
     return KernelChoice(kernels, f"CPU kernels native, {kernels.variant}{shipped}")
+
+
+def native_kernels() -> CpuKernels:
+    """Returns the compiled kernels. Raises ConfigError, which says why there are none."""
+    kernels = _kernels()
+    if isinstance(kernels, Exception):
+        raise ConfigError(str(kernels)) from kernels
+    return kernels
 
 
 def _without(wanted: str, reason: str, error: Exception | None = None) -> KernelChoice:

@@ -91,10 +91,11 @@ class CpuKernels:
             function.argtypes, function.restype = arguments, None
         library.turnout_panel.restype = LONG
         library.turnout_is_bfloat16.restype = INT
+        library.turnout_layers.restype = INT
         library.turnout_integer_zero.restype = INT
         library.turnout_half_unit.restype = LONG
         self.built = built
-        self._library = library
+        self.library = library
         self._half_unit: int = library.turnout_half_unit()
         self._panel: int = library.turnout_panel()
         self.integers = IntegerKernels(library, self._panel)
@@ -108,7 +109,7 @@ class CpuKernels:
 
     def is_bfloat16(self, numbers: Tensor) -> bool:
         """Says whether bfloat16 holds all of these float32 numbers exactly."""
-        return bool(self._library.turnout_is_bfloat16(numbers.data_ptr(), numbers.numel(), kernel_threads()))
+        return bool(self.library.turnout_is_bfloat16(numbers.data_ptr(), numbers.numel(), kernel_threads()))
 
     def pack(self, weights: Sequence[Tensor]) -> PackedWeights:
         """Packs layers into one, with their outputs side by side.
@@ -128,9 +129,9 @@ class CpuKernels:
         for weight in weights:
             place = weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first
             if half:
-                self._library.turnout_half_pack(*place, kernel_threads())
+                self.library.turnout_half_pack(*place, kernel_threads())
             else:
-                self._library.turnout_pack(*place, panels, narrow, kernel_threads())
+                self.library.turnout_pack(*place, panels, narrow, kernel_threads())
             first += len(weight)
         return PackedWeights(numbers, inputs, outputs, panels, weights[0].dtype)
 
@@ -150,9 +151,9 @@ class CpuKernels:
         addresses = packed.numbers.data_ptr(), x.data_ptr(), address(bias), out.data_ptr()
         sizes = x.shape[0], packed.inputs, packed.outputs, x.stride(0)
         if _half(x):
-            self._library.turnout_half_linear(*addresses, *sizes, threads)
+            self.library.turnout_half_linear(*addresses, *sizes, threads)
         else:
-            self._library.turnout_linear(*addresses, *sizes, _half(packed.numbers), False, threads)
+            self.library.turnout_linear(*addresses, *sizes, _half(packed.numbers), False, threads)
         return out
 
     def rows(self, packed: PackedWeights, tokens: Tensor) -> Tensor:
@@ -161,9 +162,9 @@ class CpuKernels:
         addresses = packed.numbers.data_ptr(), tokens.data_ptr(), out.data_ptr()
         sizes = tokens.shape[0], packed.inputs
         if _half(out):
-            self._library.turnout_half_gather(*addresses, *sizes)
+            self.library.turnout_half_gather(*addresses, *sizes)
         else:
-            self._library.turnout_gather(*addresses, *sizes, packed.panels, _half(packed.numbers))
+            self.library.turnout_gather(*addresses, *sizes, packed.panels, _half(packed.numbers))
         return out
 
     # -------------------------------------------------------------- between them
@@ -174,7 +175,7 @@ class CpuKernels:
         delta = None if delta is None else delta.to(x.dtype).contiguous()
         if delta is not None and delta.shape != x.shape:
             raise ValueError(f"{list(delta.shape)} cannot be added to {list(x.shape)}")
-        self._library.turnout_norm(
+        self.library.turnout_norm(
             x.data_ptr(),
             address(delta),
             weight.data_ptr(),
@@ -191,7 +192,7 @@ class CpuKernels:
         both = both.contiguous()
         rows, size = both.shape[0], both.shape[1] // 2
         out = both.new_empty(rows, size)
-        self._library.turnout_gate(both.data_ptr(), out.data_ptr(), rows, size, _half(both), kernel_threads())
+        self.library.turnout_gate(both.data_ptr(), out.data_ptr(), rows, size, _half(both), kernel_threads())
         return out
 
     def layer_norm(
@@ -203,21 +204,21 @@ class CpuKernels:
         tensors = (x, delta, weight, bias, out)
         if any(each is not None and (each.dtype != x.dtype or not each.is_contiguous()) for each in tensors):
             raise TypeError(f"a layer norm takes contiguous tensors of one dtype, {x.dtype}")
-        self._library.turnout_layer_norm(
+        self.library.turnout_layer_norm(
             *(address(each) for each in tensors), *x.shape, eps, _half(x), kernel_threads()
         )
         return out
 
     def gelu(self, x: Tensor, *, by_tanh: bool) -> Tensor:
         """Computes GELU of x, [rows, size], or its approximation by tanh, in place; returns x."""
-        self._library.turnout_gelu(x.data_ptr(), *x.shape, by_tanh, _half(x), kernel_threads())
+        self.library.turnout_gelu(x.data_ptr(), *x.shape, by_tanh, _half(x), kernel_threads())
         return x
 
     def gelu_gate(self, both: Tensor) -> Tensor:
         """Returns GELU of the first half of each row, times the second half. both: [rows, 2 * size]."""
         out = both.new_empty(both.shape[0], both.shape[1] // 2)
         addresses = both.data_ptr(), out.data_ptr()
-        self._library.turnout_gelu_gate(*addresses, *out.shape, _half(both), kernel_threads())
+        self.library.turnout_gelu_gate(*addresses, *out.shape, _half(both), kernel_threads())
         return out
 
     def rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> None:
@@ -225,7 +226,7 @@ class CpuKernels:
 
         x: [tokens, heads, head_dim], of any stride between tokens; cosine, sine: [tokens, 1, head_dim].
         """
-        self._library.turnout_rotate(
+        self.library.turnout_rotate(
             x.data_ptr(),
             cosine.data_ptr(),
             sine.data_ptr(),
@@ -248,7 +249,7 @@ class CpuKernels:
         head_dim], float32 or bfloat16; slots: int64 [tokens].
         """
         tokens, heads, dim = rows.shape
-        self._library.turnout_write(
+        self.library.turnout_write(
             rows.data_ptr(),
             pool.data_ptr(),
             slots.data_ptr(),
@@ -280,7 +281,7 @@ class CpuKernels:
         if rule is None:
             rule = plain_rule(heads, keys.shape[1], dim)
         out = q.new_empty(tokens, heads, rule.value_dim)
-        self._library.turnout_attend(
+        self.library.turnout_attend(
             ctypes.byref(rule),
             q.data_ptr(),
             keys.data_ptr(),
@@ -305,9 +306,12 @@ class CpuKernels:
 
     # -------------------------------------------------------------- all at once
 
-    def layers(self, table: ctypes.Array[Any], step: ctypes.Structure) -> None:
-        """Computes the layers of `table` one after the other; see `turnout.kernels.layers`."""
-        self._library.turnout_layers(ctypes.byref(table), len(table), ctypes.byref(step))
+    def layers(self, table: ctypes.Array[Any], step: ctypes.Structure) -> bool:
+        """Computes the layers of `table` one after the other; see `turnout.kernels.layers`.
+
+        Returns False if they are shares of ranks, one of which is gone.
+        """
+        return not self.library.turnout_layers(ctypes.byref(table), len(table), ctypes.byref(step))
 
     def encode(
         self,
@@ -324,11 +328,11 @@ class CpuKernels:
             ctypes.byref(last),
             ctypes.byref(step),
         )
-        self._library.turnout_encode(*given)
+        self.library.turnout_encode(*given)
 
     def experts(self, table: ctypes.Array[Any], count: int, mix: ctypes.Structure) -> None:
         """Computes the experts of `table`, two linear layers each; see `turnout.kernels.experts`."""
-        self._library.turnout_experts(ctypes.byref(table), count, ctypes.byref(mix))
+        self.library.turnout_experts(ctypes.byref(table), count, ctypes.byref(mix))
 
 
 def cpu_kernels(kernels: FusedKernels | None) -> CpuKernels | None:

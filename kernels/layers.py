@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
+from turnout.core.errors import CollectiveError
 from turnout.core.interfaces.attention import Attend, AttentionCapabilities
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels.attention_rule import AttentionRule, plain_rule, rule_of
@@ -105,6 +106,9 @@ class LayerWeights(NamedTuple):
     """Of the norms."""
     rotation: int = 0
     """Which of a step's rotations turns queries and keys."""
+    group: int | None = None
+    """The native group of ranks, each of which has a share of heads and of the MLP, and which add up what
+    `out` and `down` make of them; None: these are whole. The same in all layers."""
 
 
 class NativeLayers:
@@ -164,8 +168,10 @@ class NativeLayers:
             weights.eps,
             *(each.data_ptr() for each in (hidden, delta, normed, wide, narrow)),
             *(address(picked), rows),
+            weights.group,
         )
-        self._kernels.layers(self._table, step)
+        if not self._kernels.layers(self._table, step):
+            raise CollectiveError("another rank of the engine is gone")
         return hidden[:rows], delta[:rows]
 
 
@@ -198,6 +204,7 @@ class _Step(ctypes.Structure):
         *((name, _POINTER) for name in ("hidden", "delta", "normed", "wide", "narrow")),
         ("picked", _POINTER),
         ("count", _LONG),
+        ("group", _POINTER),
     )
 
 

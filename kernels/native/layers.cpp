@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "collectives.h"
 #include "kernels.h"
 #include "linears.h"
 
@@ -39,6 +40,7 @@ struct Step {
     void *hidden, *delta, *normed, *wide, *narrow;
     const int64_t* picked;  // ascending: who goes beyond the last layer's attention; null: all
     int64_t count;          // of them
+    void* group;            // of ranks that each compute a share of attention and of the MLP; null: there is one
 
     // Numbers of the step from `count` of them on.
     void* behind(void* numbers, int64_t count) const { return (char*)numbers + count * (half ? 2 : 4); }
@@ -103,13 +105,21 @@ void attention(const Layer& layer, const Step& step) {
                    rule.value_dim, step.block_size, half, pool_half, threads);
 }
 
-void rest(const Layer& layer, const Step& step) {
-    linear(layer.out, step.narrow, step.delta, step);
+// A layer whose inputs are shared out over ranks: what all of them put out, added up, in `delta`. False: a rank is
+// gone.
+bool shared(const Linear& layer, const Step& step) {
+    linear(layer, step.narrow, step.delta, step);
+    return !step.group || !turnout_group_all_reduce(step.group, step.delta, step.tokens * step.size,
+                                                    (int)step.half, false, (int)step.threads);
+}
+
+bool rest(const Layer& layer, const Step& step) {
+    if (!shared(layer.out, step)) return false;
     norm(layer.middle_norm, true, step);
     linear(layer.gate_up, step.normed, step.wide, step);
     turnout_gate(step.wide, step.narrow, step.tokens, layer.down.inputs, (int)step.half,
                  (int)step.threads);
-    linear(layer.down, step.narrow, step.delta, step);
+    return shared(layer.down, step);
 }
 
 }  // namespace
@@ -117,8 +127,9 @@ void rest(const Layer& layer, const Step& step) {
 extern "C" {
 
 // hidden: the embedded tokens; afterwards what the last layer made of them, but for `delta`, which is still to
-// be added; of `picked`, if there are some, one row behind the other.
-void turnout_layers(const void* layers, int64_t count, const void* of_step) {
+// be added; of `picked`, if there are some, one row behind the other. Returns 0, or 1 if a rank of the group is
+// gone.
+int turnout_layers(const void* layers, int64_t count, const void* of_step) {
     const Step& step = *(const Step*)of_step;
     for (int64_t i = 0; i < count; i++) {
         const Layer& layer = ((const Layer*)layers)[i];
@@ -129,10 +140,11 @@ void turnout_layers(const void* layers, int64_t count, const void* of_step) {
             last.tokens = step.count;
             pick(step.hidden, step.size, step);
             pick(step.narrow, layer.out.inputs, step);
-            rest(layer, last);
-        } else {
-            rest(layer, step);
+            if (!rest(layer, last)) return 1;
+        } else if (!rest(layer, step)) {
+            return 1;
         }
     }
+    return 0;
 }
 }

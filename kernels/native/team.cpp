@@ -1,109 +1,11 @@
 #include "team.h"
 
-#include <sched.h>
-
-#include <chrono>
 #include <thread>
 
-#if defined(__linux__)
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "waiting.h"
 
 namespace turnout {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using std::chrono::microseconds;
-
-constexpr microseconds LOOKING{20};     // the next loop of a step mostly comes sooner
-constexpr microseconds YIELDING{1000};  // the next step mostly comes sooner
-constexpr microseconds TAKEN{100};      // a yield that lasts longer gave the core to another
-constexpr int LOOKS = 32;               // between two looks at the clock
-constexpr int SHARED = 64;              // waits without yielding, once another has had the core
-
-inline void pause() {
-#if defined(__x86_64__)
-    _mm_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
-// Returns when `word` is no longer `value`, sooner if woken, or sooner for no reason.
-void sleep_on(std::atomic<uint32_t>& word, uint32_t value) {
-#if defined(__linux__)
-    syscall(SYS_futex, (uint32_t*)&word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
-#else
-    if (word.load() == value) std::this_thread::sleep_for(microseconds(50));
-#endif
-}
-
-void wake(std::atomic<uint32_t>& word, int sleepers) {
-#if defined(__linux__)
-    syscall(SYS_futex, (uint32_t*)&word, FUTEX_WAKE_PRIVATE, sleepers, nullptr, nullptr, 0);
-#endif
-}
-
-// A word that threads wait for.
-struct alignas(64) Word {
-    std::atomic<uint32_t> value{0};
-    std::atomic<int> sleepers{0};
-
-    void wake_sleepers(int most) {
-        if (sleepers.load()) wake(value, most);
-    }
-};
-
-// One thread's way of waiting.
-class Patience {
-   public:
-    // Returns once `done(value of the word)`.
-    template <typename Done>
-    void wait(Word& word, Done done) {
-        for (int i = 0; i < LOOKS; i++) {
-            if (done(word.value.load(std::memory_order_acquire))) return;
-            pause();
-        }
-        if (look(word, done)) return;
-        for (;;) {
-            word.sleepers.fetch_add(1);
-            const uint32_t value = word.value.load();
-            const bool over = done(value);
-            if (!over) sleep_on(word.value, value);
-            word.sleepers.fetch_sub(1);
-            if (over || done(word.value.load())) return;
-        }
-    }
-
-   private:
-    int shared = 0;
-
-    template <typename Done>
-    bool look(Word& word, Done done) {
-        const auto began = Clock::now();
-        for (auto now = began; now - began < LOOKING; now = Clock::now())
-            for (int i = 0; i < LOOKS; i++) {
-                if (done(word.value.load(std::memory_order_acquire))) return true;
-                pause();
-            }
-        if (shared > 0 && shared--) return false;
-        for (auto now = Clock::now(), last = now; now - began < YIELDING; last = now) {
-            sched_yield();
-            if (done(word.value.load(std::memory_order_acquire))) return true;
-            now = Clock::now();
-            if (now - last > TAKEN) {
-                shared = SHARED;
-                return false;
-            }
-        }
-        return false;
-    }
-};
 
 constexpr uint32_t OPEN = 1u << 31;
 

@@ -193,7 +193,8 @@ def preset(name: str) -> CostModel:
     if room <= shape.bytes:
         raise ConfigError(
             f"the cost model {name} cannot be: {shape.name} takes {shape.bytes / 1e9:.0f} GB, and "
-            f"{split.gpus} x {gpu.name} have room for {room / 1e9:.0f} GB; use more of them: a larger -tpN or -ppN"
+            f"{split.gpus} x {gpu.name} have room for {room / 1e9:.0f} GB; "
+            "use more of them: a larger -tpN or -ppN"
         )
     divided = f", {split}" if split.gpus > 1 else ""
     return CostModel(

@@ -14,7 +14,7 @@ from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
 from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
 from turnout.models.decoder.gates import silu_gate
 from turnout.models.decoder.normed_attention import HeadNorms, WideNorms
-from turnout.models.decoder.packed import layer_capabilities
+from turnout.models.decoder.packed import LayerCapabilities, layer_capabilities
 
 __all__ = ["NativeStack", "use_native_stack"]
 
@@ -64,7 +64,8 @@ class NativeStack(DecoderStack):
                 _weights(layer, which) for layer, which in zip(self.layers, self.rotary.of_layer, strict=True)
             ]
             complete = [each for each in weights if each is not None]
-            if len(complete) == len(weights) and in_place.computes_layers:
+            alike = len({each.group for each in complete}) == 1
+            if len(complete) == len(weights) and alike and in_place.computes_layers:
                 self._joined = NativeLayers(
                     self._kernels, complete, in_place.pools, in_place.rules, in_place.table_of
                 )
@@ -87,10 +88,12 @@ def _weights(layer: nn.Module, rotation: int) -> LayerWeights | None:
         norms += [attention.q_norm, attention.k_norm]
     fused = [norm for norm in norms if isinstance(norm, FusedRMSNorm)]
     linears = (attention.joint, attention.o_proj, mlp.joint, mlp.down_proj)
-    weights = [None if each is None else layer_capabilities(each).native_weights for each in linears]
-    found = [each for each in weights if each is not None]
-    if len(found) < len(linears) or len(fused) < len(norms):
+    abilities = [LayerCapabilities() if each is None else layer_capabilities(each) for each in linears]
+    found = [each.native_weights for each in abilities if each.native_weights is not None]
+    groups = [each.native_group for each in abilities]
+    # Ranks add up what comes out of both halves of a layer, or of none.
+    if len(found) < len(linears) or len(fused) < len(norms) or groups != [None, groups[1]] * 2:
         return None
     qkv, out, gate_up, down = found
     vectors = [norm.weight for norm in fused]
-    return LayerWeights(vectors, qkv, out, gate_up, down, attention.heads, fused[0].eps, rotation)
+    return LayerWeights(vectors, qkv, out, gate_up, down, attention.heads, fused[0].eps, rotation, groups[1])

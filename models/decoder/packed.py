@@ -39,6 +39,9 @@ class LayerCapabilities:
     """Looks up rows of its weights, for an embedding tied to it: int64 [tokens] to [tokens, inputs]."""
     native_weights: LinearWeights | None = None
     """What the compiled kernels of a CPU need to compute the layer themselves, in one call with others."""
+    native_group: int | None = None
+    """The native group of ranks that each have a share of the layer's inputs: what `native_weights` put out
+    has to be added up over them; None: it is the layer's output."""
     device_weights: DeviceWeights | None = None
     """What the kernels of a GPU need to compute the layer together with others."""
 

@@ -48,6 +48,10 @@ def _forked(check: Callable[[Collective], None], kind: str, meeting: Meeting, ra
 if __name__ == "__main__":
     import collective_checks
 
+    from turnout.kernels.choice import native_kernels
+
     torch.set_num_threads(1)
+    if sys.argv[2] == "shm":
+        native_kernels()  # compiled once, not by each rank
     of_rank: Callable[[Collective], None] = getattr(collective_checks, sys.argv[1])
     sys.exit(not all([fork_ranks(of_rank, sys.argv[2], int(size)) for size in sys.argv[3:]]))

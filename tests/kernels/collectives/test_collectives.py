@@ -9,7 +9,7 @@ from turnout.core.errors import ConfigError
 from turnout.kernels.collectives import Meeting, open_collective
 
 
-@pytest.mark.parametrize("kind", ["gloo"])
+@pytest.mark.parametrize("kind", ["gloo", "shm"])
 def test_two_and_four_processes_add_and_exchange(kind: str) -> None:
     run_ranks("everything", kind, 2, 4)
 
