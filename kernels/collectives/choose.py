@@ -8,11 +8,16 @@ from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.interfaces.collective import Collective
 from turnout.core.meeting import Meeting
 from turnout.kernels.collectives.gloo import Gloo
+from turnout.kernels.collectives.nccl import Nccl
 from turnout.kernels.collectives.shm import SharedMemory
 
 __all__ = ["COLLECTIVES", "open_collective"]
 
-COLLECTIVES: dict[str, Callable[[Meeting, int, int, int], Collective]] = {"gloo": Gloo, "shm": SharedMemory}
+COLLECTIVES: dict[str, Callable[[Meeting, int, int, int], Collective]] = {
+    "gloo": Gloo,
+    "shm": SharedMemory,
+    "nccl": Nccl,
+}
 """By name: what opens one, given a meeting, the rank, the ranks and the number of the group."""
 
 

@@ -26,7 +26,7 @@ SIGNATURES = {
     "turnout_group_receive": ([POINTER, POINTER, LONG, LONG], INT),
     "turnout_group_barrier": ([POINTER], INT),
 }
-REGION = 1 << 32
+REGION = 1 << 35
 """Bytes between the beginnings of two groups' memory in a file. Only what is written takes memory."""
 LINE = 64
 """A group lies on cache lines of its own."""

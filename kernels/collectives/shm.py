@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.errors import CollectiveError, ConfigError
+from turnout.core.interfaces.collective import Collective
 from turnout.core.meeting import Meeting
 from turnout.kernels.choice import native_kernels
 from turnout.kernels.collectives.native import NativeGroup
@@ -15,7 +16,7 @@ from turnout.kernels.collectives.rank_order import largest, part_of, summed
 from turnout.kernels.compiled import CpuKernels
 from turnout.kernels.threads import kernel_threads
 
-__all__ = ["MOST_RANKS", "SharedMemory"]
+__all__ = ["MOST_RANKS", "SharedMemory", "native_group"]
 
 MOST_RANKS = 64
 """As in native/collectives.cpp."""
@@ -110,6 +111,11 @@ class SharedMemory:
 
     def _of_all(self, x: Tensor) -> Sequence[Tensor]:
         return self.all_gather(x[None]).unbind()
+
+
+def native_group(collective: Collective) -> int | None:
+    """Returns the group as native kernels know it; None: they cannot add up over this collective."""
+    return collective.native_group if isinstance(collective, SharedMemory) else None
 
 
 def _check(done: bool) -> None:

@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 from turnout.core.errors import CollectiveError
 from turnout.core.meeting import Meeting
 
-__all__ = ["TorchGroup", "as_collective_errors", "gloo_group", "store_of"]
+__all__ = ["TorchGroup", "as_collective_errors", "gloo_group", "nccl_group", "store_of"]
 
 JOINING = timedelta(minutes=5)
 """A rank may come so late: it loads libraries before."""
@@ -33,8 +33,12 @@ class TorchGroup(Protocol):
     """What a backend of torch.distributed offers, as far as it is used here."""
 
     def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> Work: ...
+    def alltoall_base(
+        self, output: Tensor, given: Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int]
+    ) -> Work: ...
     def send(self, tensors: Sequence[Tensor], to: int, tag: int) -> Work: ...
     def recv(self, tensors: Sequence[Tensor], source: int, tag: int) -> Work: ...
+    def abort(self) -> None: ...
 
 
 def gloo_group(meeting: Meeting, rank: int, size: int, group: int) -> TorchGroup:
@@ -45,6 +49,19 @@ def gloo_group(meeting: Meeting, rank: int, size: int, group: int) -> TorchGroup
     options._devices = [backend.create_device(hostname="" if meeting.host else "127.0.0.1")]
     options._timeout = WAITING
     with as_collective_errors("gloo"):
+        joined: TorchGroup = backend(store_of(meeting, rank, size, group), rank, size, options)
+    return joined
+
+
+def nccl_group(meeting: Meeting, rank: int, size: int, group: int) -> TorchGroup:
+    """Joins a group of GPUs, of which this process has chosen its own.
+
+    Raises CollectiveError where a rank does not come.
+    """
+    backend: Any = distributed.ProcessGroupNCCL
+    options = backend.Options()
+    options._timeout = WAITING
+    with as_collective_errors("nccl"):
         joined: TorchGroup = backend(store_of(meeting, rank, size, group), rank, size, options)
     return joined
 

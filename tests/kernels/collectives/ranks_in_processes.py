@@ -16,6 +16,8 @@ import torch
 
 from turnout.core.interfaces.collective import Collective
 from turnout.kernels.collectives import Meeting, open_collective
+from turnout.kernels.collectives.nccl import Nccl
+from turnout.kernels.collectives.torch_groups import gloo_group
 
 
 def run_ranks(check: str, kind: str, *sizes: int) -> None:
@@ -32,11 +34,18 @@ def fork_ranks(check: Callable[[Collective], None], kind: str, size: int) -> boo
     return not any([os.waitpid(child, 0)[1] for child in children])
 
 
+def opened(kind: str, meeting: Meeting, rank: int, size: int) -> Collective:
+    """``nccl over gloo``: what is done for GPUs, on the CPU."""
+    if kind == "nccl over gloo":
+        return Nccl(meeting, rank, size, over=gloo_group(meeting, rank, size, 0))
+    return open_collective(kind, meeting, rank, size)
+
+
 def _forked(check: Callable[[Collective], None], kind: str, meeting: Meeting, rank: int, size: int) -> int:
     if child := os.fork():
         return child
     try:
-        collective = open_collective(kind, meeting, rank, size)
+        collective = opened(kind, meeting, rank, size)
         check(collective)
         collective.close()
         os._exit(0)

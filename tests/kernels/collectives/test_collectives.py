@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from ranks_in_processes import run_ranks
 
 from turnout.core.errors import ConfigError
 from turnout.kernels.collectives import Meeting, open_collective
 
 
-@pytest.mark.parametrize("kind", ["gloo", "shm"])
+@pytest.mark.parametrize("kind", ["gloo", "shm", "nccl over gloo"])
 def test_two_and_four_processes_add_and_exchange(kind: str) -> None:
     run_ranks("everything", kind, 2, 4)
 
@@ -19,6 +20,12 @@ def test_an_unknown_collective_is_refused_with_the_names_that_there_are() -> Non
         open_collective("glo", Meeting(host="localhost", port=1), 0, 2)
     with pytest.raises(ConfigError, match="rank 2 is not one of 2 ranks"):
         open_collective("gloo", Meeting(host="localhost", port=1), 2, 2)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_nccl_without_gpus_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"nccl needs GPUs, .* use shm or gloo"):
+        open_collective("nccl", Meeting(host="localhost", port=1), 0, 2)
 
 
 def test_a_meeting_is_written_and_read() -> None:
