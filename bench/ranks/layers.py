@@ -72,8 +72,8 @@ class Share:
             torch.arange(0, slots, BLOCK).view(sequences, -1).contiguous(),
         )
         written = torch.arange(sequences) * CONTEXT + CONTEXT - 1
-        self.place = InPlace(pools, [written], [tables])  # type: ignore[arg-type]
-        self.layers = NativeLayers(kernels, layers, pools)  # type: ignore[arg-type]
+        self.place = InPlace(pools, [written], [tables])
+        self.layers = NativeLayers(kernels, layers, pools)
         angles = torch.rand(sequences, 1, DIM)
         self.rotations = [(angles.cos().to(HALF), angles.sin().to(HALF))]
 
@@ -93,7 +93,8 @@ class Share:
 
 
 def _drawn(outputs: int, inputs: int) -> Tensor:
-    return (torch.randn(outputs, inputs) / inputs**0.5).to(HALF)
+    drawn: Tensor = (torch.randn(outputs, inputs) / inputs**0.5).to(HALF)
+    return drawn
 
 
 class Process:

@@ -29,7 +29,10 @@ class SharedMemory:
     def __init__(
         self, meeting: Meeting, rank: int, size: int, group: int = 0, kernels: CpuKernels | None = None
     ) -> None:
-        """kernels: None: those of this machine. Raises ConfigError where ranks cannot share memory."""
+        """Does not wait for the other ranks: the first sum does, and `abort` can end that.
+
+        kernels: None: those of this machine. Raises ConfigError where ranks cannot share memory.
+        """
         if meeting.host:
             raise ConfigError(
                 f"the collective shm is for processes of one machine, not for ranks that meet at {meeting}; "
@@ -44,7 +47,6 @@ class SharedMemory:
                 raise ConfigError(f"the collective shm needs the native kernels: {error}; use gloo") from None
         self.rank, self.size = rank, size
         self._group = NativeGroup(kernels, meeting, group, rank, size)
-        self.barrier()
 
     @property
     def native_group(self) -> int:

@@ -10,9 +10,17 @@ from turnout.core.errors import ConfigError
 from turnout.kernels.collectives import Meeting, open_collective
 
 
-@pytest.mark.parametrize("kind", ["gloo", "shm", "nccl over gloo"])
-def test_two_and_four_processes_add_and_exchange(kind: str) -> None:
-    run_ranks("everything", kind, 2, 4)
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("shm", (2, 4)),
+        ("gloo", (2,)),
+        pytest.param("gloo", (3, 4), marks=pytest.mark.slow),
+        pytest.param("nccl over gloo", (2, 4), marks=pytest.mark.slow),
+    ],
+)
+def test_processes_add_and_exchange(kind: str, sizes: tuple[int, ...]) -> None:
+    run_ranks("everything", kind, *sizes)
 
 
 def test_an_unknown_collective_is_refused_with_the_names_that_there_are() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from turnout.core.errors import CollectiveError, ConfigError
 from turnout.core.meeting import Meeting
 from turnout.kernels import CpuKernels
-from turnout.kernels.collectives import shm
+from turnout.kernels.collectives import choose, shm
 from turnout.kernels.collectives.rank_order import largest, summed
 from turnout.kernels.collectives.shm import SharedMemory
 
@@ -120,5 +120,8 @@ def test_ranks_that_cannot_share_memory_are_refused(
         raise ConfigError("there is no C++ compiler (c++)")
 
     monkeypatch.setattr(shm, "native_kernels", none)
+    assert choose.collective_of_machine() == "shm"
+    monkeypatch.setattr(choose, "native_kernels", none)
+    assert choose.collective_of_machine() == "gloo"
     with pytest.raises(ConfigError, match=r"native kernels: there is no C.. compiler .*; use gloo"):
         SharedMemory(meeting, 0, 2)
