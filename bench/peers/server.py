@@ -38,7 +38,8 @@ class Server:
             self._process = subprocess.Popen(
                 command, stdout=out, stderr=out, env=environment(variables), cwd=log.parent
             )
-        self._target = Target.at(f"127.0.0.1:{port}", model=self._model(f"http://127.0.0.1:{port}/v1/models"))
+        self.model = self._model(f"http://127.0.0.1:{port}/v1/models")
+        self._target = Target.at(f"127.0.0.1:{port}", model=self.model)
 
     @property
     def pid(self) -> int:

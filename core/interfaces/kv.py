@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from turnout.core.types.plan import Move
     from turnout.core.types.request import Sequence as TokenSequence
 
-__all__ = ["KVBackend", "KVCache", "PoolSize", "PrefixAnnouncer", "PrefixPins", "Span"]
+__all__ = ["BlockMap", "KVBackend", "KVCache", "PoolSize", "PrefixAnnouncer", "PrefixPins", "Span"]
 
 
 class Span(NamedTuple):
@@ -163,6 +163,27 @@ class PrefixAnnouncer(Protocol):
 
     def announced(self) -> list[BlockEvent]:
         """Returns what was noted since the last call, in order."""
+        ...
+
+
+@runtime_checkable
+class BlockMap(Protocol):
+    """What a `KVCache` has besides if it can tell whose its blocks are, for watchers of the engine.
+
+    Blocks are numbered from the pool's start, as `KVSnapshot.states` has them.
+    """
+
+    @property
+    def evicted(self) -> int:
+        """Query: positions of cached memory evicted so far; asked for in each step."""
+        ...
+
+    def holdings(self) -> Iterable[tuple[TokenSequence, Sequence[int]]]:
+        """Query: the blocks of each sequence that holds memory; shared ones are named for each."""
+        ...
+
+    def pins(self) -> Iterable[tuple[str, Sequence[int]]]:
+        """Query: the blocks in memory of each pinned prefix, by its name."""
         ...
 
 

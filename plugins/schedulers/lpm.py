@@ -44,14 +44,30 @@ class LongestPrefixMatch(SchedulingPolicy):
             raise ConfigError(f"max_queue must be at least 0 requests, not {max_queue}")
         self._max_wait = max_wait
         self._max_queue = max_queue
+        self._found: dict[RequestView, int] = {}
+        """The cached tokens of those that were ordered by them."""
+        self._overdue: list[RequestView] = []
+        self._too_many = False
 
     def order(self, view: View) -> Iterable[RequestView]:
-        if len(view.waiting) > self._max_queue:
+        self._found, self._overdue = {}, []
+        self._too_many = len(view.waiting) > self._max_queue
+        if self._too_many:
             return view.running + view.waiting
         overdue: list[RequestView] = []
         fresh: list[RequestView] = []
         for request in view.waiting:
             (overdue if view.now - request.arrival > self._max_wait else fresh).append(request)
         overdue.sort(key=lambda request: request.arrival)
-        fresh.sort(key=view.cached, reverse=True)
+        self._found, self._overdue = {request: view.cached(request) for request in fresh}, overdue
+        fresh.sort(key=self._found.__getitem__, reverse=True)
         return (*view.running, *overdue, *fresh)
+
+    def why(self, request: RequestView) -> str:
+        if request in self._found:
+            return f"{self._found[request]} of its tokens are cached; the longest cached prefix goes first"
+        if request in self._overdue:
+            return f"waited for more than {self._max_wait:g} s: before all that arrived later"
+        if self._too_many:
+            return f"more than {self._max_queue} wait: by arrival, without a look at prefixes"
+        return "runs until it ends: none is preempted for one that waits"

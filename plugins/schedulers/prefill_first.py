@@ -22,6 +22,10 @@ class PrefillFirst(SchedulingPolicy):
 
     head_of_line = True
 
+    def __init__(self) -> None:
+        self._fills = True
+        """This step computes prompts."""
+
     def order(self, view: View) -> Iterable[RequestView]:
         decoding: list[RequestView] = []
         prompts: list[RequestView] = []
@@ -29,6 +33,10 @@ class PrefillFirst(SchedulingPolicy):
             (decoding if request.decoding else prompts).append(request)
         prompts += view.waiting
         # Without this check, a prompt that cannot grow would block the requests whose end makes room for it.
-        if not decoding or (prompts and view.fits(prompts[0])):
-            return prompts
-        return decoding
+        self._fills = not decoding or bool(prompts and view.fits(prompts[0]))
+        return prompts if self._fills else decoding
+
+    def why(self, request: RequestView) -> str:
+        if request.decoding:
+            return "pauses: this step computes prompts" if self._fills else "decodes: no prompt fits now"
+        return "prompts go before decodes" if self._fills else "waits: the first prompt does not fit now"

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy, Share
+from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
 
 __all__ = ["Sarathi"]
@@ -39,8 +40,11 @@ class Sarathi(SchedulingPolicy):
         if chunk < 1:
             raise ConfigError(f"chunk must be at least 1 token, not {chunk}")
         self._chunk = chunk
+        self._shares: dict[RequestView, int] = {}
+        """What prompts may compute in this step."""
 
     def order(self, view: View) -> Iterable[Entry]:
+        self._shares = {}
         filling = []
         for request in view.running:
             if request.decoding:
@@ -52,6 +56,13 @@ class Sarathi(SchedulingPolicy):
         for request, tokens in chain(filling, missing):
             if left <= 0:
                 break
-            share = max(min(left, tokens), request.choices)
+            share = self._shares[request] = max(min(left, tokens), request.choices)
             yield Share(request, share)
             left -= share
+
+    def why(self, request: RequestView) -> str:
+        if (share := self._shares.get(request)) is not None:
+            return f"{share} of the {self._chunk} tokens that prompts get in a step"
+        if request.decoding:
+            return "decodes: before all prompts"
+        return f"waits: prompts before it take the {self._chunk} tokens of this step"

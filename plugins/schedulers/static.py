@@ -37,3 +37,8 @@ class Static(SchedulingPolicy):
         members = [*view.running, *waiting] or view.waiting[: self._size]
         self._batch = dict.fromkeys(members)
         return members
+
+    def why(self, request: RequestView) -> str:
+        if request in self._batch:
+            return f"one of the batch of {len(self._batch)}, which runs to its end"
+        return "waits: the batch before it has not ended"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import msgspec
 
+from turnout.core.interfaces.kv import BlockMap
 from turnout.core.types.live.news import LiveKV
 from turnout.core.types.messages import KVSnapshot
 
@@ -16,10 +19,11 @@ _BY_CLAIM = ("shared", "held", "cached", "free")
 """Of the blocks in one cell, the first of these states is shown."""
 
 
-def live_kv(snapshot: KVSnapshot) -> LiveKV:
+def live_kv(snapshot: KVSnapshot, kv: object = None) -> LiveKV:
+    """kv: of which it is a snapshot; asked who holds what, if it knows."""
     blocks = sum(count for _, count in snapshot.states)
     cell = -(-blocks // MAX_CELLS) or 1
-    return LiveKV(
+    told = LiveKV(
         unit=snapshot.unit,
         capacity=snapshot.capacity,
         free=snapshot.free,
@@ -35,6 +39,29 @@ def live_kv(snapshot: KVSnapshot) -> LiveKV:
         runs=snapshot.states if cell == 1 else _coarser(snapshot.states, cell),
         groups=[msgspec.to_builtins(group) for group in snapshot.groups],
     )
+    if isinstance(kv, BlockMap):
+        _name_owners(told, kv, -(-blocks // cell))
+    return told
+
+
+def _name_owners(told: LiveKV, kv: BlockMap, cells: int) -> None:
+    owner, users = array("i", bytes(4 * cells)), array("i", bytes(4 * cells))
+    for number, (name, blocks) in enumerate(kv.pins(), start=1):
+        told.pins.append(name)
+        for place in _cells(blocks, told.cell):
+            owner[place] = -number
+    numbers: dict[str, int] = {}
+    for sequence, blocks in kv.holdings():
+        number = numbers.setdefault(sequence.request.id, len(numbers) + 1)
+        for place in _cells(blocks, told.cell):
+            owner[place] = number
+            users[place] += 1
+    told.holders = list(numbers)
+    told.owners = [(*whose, len(list(same))) for whose, same in groupby(zip(owner, users, strict=True))]
+
+
+def _cells(blocks: Sequence[int], size: int) -> Iterable[int]:
+    return blocks if size == 1 else {block // size for block in blocks}
 
 
 def _coarser(runs: list[tuple[str, int]], size: int) -> list[tuple[str, int]]:

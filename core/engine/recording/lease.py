@@ -30,7 +30,10 @@ class Lease:
         self._until = -math.inf
 
     def renew(self, seconds: float, *, anew: bool = False) -> None:
-        """Records for so long from now on. anew: with everything told again."""
+        """Records for so long from now on; 0: no longer. anew: with everything told again."""
+        if seconds <= 0:
+            self.end()
+            return
         now = self._clock()
         self._until = now + seconds
         if self._recorder is None or anew:

@@ -12,6 +12,7 @@ from itertools import islice
 from turnout.core.clock import Clock
 from turnout.core.engine.recording.kv_cells import live_kv
 from turnout.core.engine.recording.tracks import Tracks
+from turnout.core.interfaces.kv import BlockMap
 from turnout.core.scheduling.order import Order
 from turnout.core.scheduling.policy_guard import Answer
 from turnout.core.scheduling.scheduler import Scheduler
@@ -53,6 +54,8 @@ class Recorder:
         """The policy was asked about its order since the last report."""
         self._began = True
         self._next_kv = 0.0
+        self._map = scheduler.kv if isinstance(scheduler.kv, BlockMap) else None
+        self._evicted = self._map.evicted if self._map is not None else 0
 
     # -------------------------------------------------------------- requests
 
@@ -118,6 +121,9 @@ class Recorder:
         step.ended = self._epoch + now
         step.running, step.waiting = queues.running_count, queues.waiting_count
         step.kv_free = self._scheduler.kv.free
+        if self._map is not None:
+            before, self._evicted = self._evicted, self._map.evicted
+            step.evicted = self._evicted - before
         self._steps.append(step)
 
     def _detail(self, step: StepTrace, plan: Plan, filled: list[Chunk], order: list[Request] | None) -> None:
@@ -164,7 +170,7 @@ class Recorder:
     def _kv(self, now: float) -> LiveKV | None:
         if now < self._next_kv:
             return None
-        kv = live_kv(self._scheduler.kv.snapshot())
+        kv = live_kv(self._scheduler.kv.snapshot(), self._scheduler.kv)
         taken = self._clock() - now
         self._next_kv = now + max(KV_SECONDS, KV_SHARE * taken)
         return kv

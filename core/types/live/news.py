@@ -100,6 +100,8 @@ class StepTrace(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Those that waited until now."""
     preempted: list[tuple[str, Literal["swap", "recompute"]]] = []
     """Those that had to give way, and what becomes of what they had computed: `swap` or `recompute`."""
+    evicted: int = 0
+    """Token positions of cached memory that were evicted."""
     moved: dict[str, int] = {}
     """Token positions that were copied: ``copy``, ``swap_out`` and ``swap_in``."""
     thin: bool = False
@@ -144,6 +146,14 @@ class LiveKV(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The pool from its start, as runs of cells."""
     groups: list[Any] = []
     """As `KVSnapshot.groups`."""
+    holders: list[str] = []
+    """The ids of requests that hold memory."""
+    pins: list[str] = []
+    """The names of pinned prefixes."""
+    owners: list[tuple[int, int, int]] = []
+    """Whose the cells are, from the pool's start: the number of a holder, from 1; or of a pinned prefix that
+    no sequence holds, from -1 down; or 0. Then how many sequences use them, and how many cells there are.
+    Empty: not known."""
 
 
 class EngineNews(msgspec.Struct, tag=True, kw_only=True, omit_defaults=True):

@@ -122,9 +122,10 @@ class LiveFeed:
         self._tell()
 
     def _end(self) -> None:
-        """Forgets all: nobody watches any more. Engines stop to record when their lease is over."""
+        """Forgets all, and has engines record no longer: nobody watches any more."""
         for replica in self._clients.values():
             replica.client.hear_news = _ignore
+            replica.client.watch(0.0, anew=False)
         self._task = None
         self._engines, self._clients, self._left = {}, {}, {}
         self._number, self._latest, self._arms = 0, [], b""

@@ -16,7 +16,7 @@ each group, and all groups take blocks of the same pool.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import PoolSize, PrefixPins, Span
@@ -171,11 +171,24 @@ class PagedCache:
             swapped=self._swap.used * size // parts,
             lookups=self._lookups,
             hits=self._hits,
-            evictions=blocks.evictions * size // parts,
+            evictions=self.evicted,
             unit=size,
             states=runs(blocks.states),
             groups=[] if self._plain else group_states(blocks, self._groups, size),
         )
+
+    @property
+    def evicted(self) -> int:
+        return self._blocks.evictions * self.block_size // len(self._groups)
+
+    def holdings(self) -> Iterator[tuple[TokenSequence, Sequence[int]]]:
+        for number, sequence in self._holders.items():
+            for tables in self._groups:
+                table = tables.of[number]
+                yield sequence, table[tables.first(number) :] if tables.window else table
+
+    def pins(self) -> Iterator[tuple[str, list[int]]]:
+        return self._pins.blocks() if self._pins is not None else iter(())
 
     @property
     def announces(self) -> bool:

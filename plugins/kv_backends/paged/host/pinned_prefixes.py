@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from turnout.core.errors import ConfigError
 from turnout.core.types.messages import PinnedPrefix
@@ -61,6 +61,12 @@ class PagedPrefixPins:
     def hashes(self) -> dict[bytes, None]:
         """The hashes of all pinned blocks, each once."""
         return dict.fromkeys(block_hash for hashes in self._hashes.values() for block_hash in hashes)
+
+    def blocks(self) -> Iterator[tuple[str, list[int]]]:
+        """The blocks of each prefix that are in memory."""
+        block_of = self._blocks.block_of
+        for name, hashes in self._hashes.items():
+            yield name, [block_of[block_hash] for block_hash in hashes if block_hash in block_of]
 
     def _describe(self, name: str) -> PinnedPrefix:
         hashes = self._hashes[name]

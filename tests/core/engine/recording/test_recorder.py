@@ -24,6 +24,10 @@ from turnout.core.types.views import View
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 EPOCH = 1000.0
+BUILT_IN = (
+    *("deadline", "fair", "fcfs", "hrrn", "ljf", "lpm", "mlfq", "prefill-first", "priority", "sarathi"),
+    *("sjf", "srpt", "static"),
+)
 
 
 def _watched(engine: Engine) -> Recorder:
@@ -187,7 +191,7 @@ def test_the_policy_is_not_asked_why_while_nobody_watches() -> None:
     assert not engine.stats().policy_faults
 
 
-@pytest.mark.parametrize("name", ["fcfs", "srpt", "mlfq", "fair", "deadline", "priority", "sjf", "hrrn"])
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_built_in_policies_say_something_of_all_requests(name: str) -> None:
     engine = toy_engine(Registry.load().create("scheduler", name), toy_kv(8, 4), slots=2)
     recorder = _watched(engine)
@@ -226,3 +230,47 @@ def test_a_pool_of_many_blocks_is_shown_in_cells_that_stand_for_several() -> Non
     kv = live_kv(snapshot)
     assert kv.cell == 25 and sum(count for _, count in kv.runs) == 4000 <= MAX_CELLS
     assert kv.runs == [("held", 1), ("free", 3599), ("shared", 1), ("cached", 399)]
+
+
+def test_blocks_are_told_with_their_holders_and_steps_with_what_they_evicted() -> None:
+    kv = toy_kv(16, 4)
+    engine = toy_engine(Fcfs(), kv)
+    assert kv.prefixes is not None
+    kv.prefixes.pin("system", [1] * 4, "")
+    recorder = _watched(engine)
+    drive(engine, [(0, toy_request("a", [1] * 8, "greedy", 2))])
+    alone = _news(engine, recorder).kv
+    assert alone is not None and alone.pins == ["system"] and not alone.holders
+    assert sum(cells for owner, _, cells in alone.owners if owner == -1) == 1
+
+    for name in ("b", "c"):
+        engine.add(toy_request(name, [1] * 8 + [2], "greedy", 20))
+    engine.step()
+    engine.step()
+    recorder._next_kv = 0.0
+    both = _news(engine, recorder).kv
+    assert both is not None and both.holders == ["b", "c"]
+    assert sum(cells for *_, cells in both.owners) == 16
+    shared = sum(cells for _, users, cells in both.owners if users == 2)
+    assert shared == sum(cells for state, cells in both.runs if state == "shared") == 2
+
+    for number in range(6):
+        engine.add(toy_request(f"d{number}", [3 + number % 2] * 12, "greedy", 12))
+    evicted = 0
+    while engine.busy:
+        engine.step()
+        evicted += sum(step.evicted for step in _news(engine, recorder).steps)
+    assert evicted == kv.snapshot().evictions > 0
+
+
+def test_whose_the_cells_of_a_large_pool_are_is_told_too() -> None:
+    kv = toy_kv(3 * MAX_CELLS, 4)
+    engine = toy_engine(Fcfs(), kv)
+    engine.add(toy_request("a", [1] * 100, "greedy", 100))
+    while not engine.stats().output_tokens:
+        engine.step()
+    told = live_kv(kv.snapshot(), kv)
+    assert told.cell == 3 and told.holders == ["a"]
+    named = sum(cells for owner, users, cells in told.owners if (owner, users) == (1, 1))
+    assert named == sum(cells for state, cells in told.runs if state == "held") > 8
+    assert sum(cells for *_, cells in told.owners) == MAX_CELLS

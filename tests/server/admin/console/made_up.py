@@ -198,13 +198,17 @@ class MadeUp:
         return {"at": at, "engines": [engine], **({"first": True} if first else {})}
 
     def kv(self) -> dict[str, Any]:
-        runs: list[list[Any]] = []
+        runs: list[list[Any]] = [["cached", 4]]
+        owners, holders = [[-1, 0, 4]], list[str]()
         for at, request in enumerate(self.live):
             if request.blocks:
                 runs.append(["shared" if at % 5 == 0 else "held", request.blocks])
                 runs.append(["cached", min(3, max(0, self.blocks - sum(run[1] for run in runs)))])
+                holders.append(request.id)
+                owners += [[len(holders), 2 if at % 5 == 0 else 1, request.blocks], [0, 0, runs[-1][1]]]
         used = sum(run[1] for run in runs)
         runs.append(["free", max(0, self.blocks - used)])
         sums = {name: sum(run[1] for run in runs if run[0] == name) * UNIT for name in ("held", "cached")}
         known = {"unit": UNIT, "capacity": self.blocks * UNIT, "free": max(0, self.free) * UNIT, **sums}
-        return {**known, "swap": 4096, "swapped": 512, "hit_rate": 0.43, "cell": 1, "runs": runs}
+        whose = {"owners": owners, "holders": holders, "pins": ["system-prompt"]}
+        return {**known, "swap": 4096, "swapped": 512, "hit_rate": 0.43, "cell": 1, "runs": runs, **whose}

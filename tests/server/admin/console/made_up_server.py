@@ -128,6 +128,17 @@ class MadeUpServer:
         return StreamingResponse(tokens(), media_type="text/event-stream")
 
 
+def still(*events: Event) -> Feed:
+    """A feed of some events, and then of nothing."""
+
+    async def feed() -> AsyncIterator[Event]:
+        for event in events:
+            yield event
+        await asyncio.sleep(3600)
+
+    return feed
+
+
 def live(engine: MadeUp, *, before: float = 20.0, every: float = 0.25) -> Feed:
     """A feed of what an engine does from now on; it has run for some seconds before."""
 

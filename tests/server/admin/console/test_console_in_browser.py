@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from made_up import MadeUp
-from made_up_server import Event, Feed, MadeUpServer, live
+from made_up_server import Event, MadeUpServer, live, still
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -19,17 +17,6 @@ expect = pytest.importorskip("playwright.sync_api", reason="Playwright is not th
 
 MARKUP = "<img src=x onerror=alert(1)>"
 PANELS = ["Timeline", "Memory", "Decisions", "Policies", "Playground", "Figures"]
-
-
-def still(*events: Event) -> Feed:
-    """A feed of some events, and then of nothing."""
-
-    async def feed() -> AsyncIterator[Event]:
-        for event in events:
-            yield event
-        await asyncio.sleep(3600)
-
-    return feed
 
 
 def busy(seconds: float = 6.0, **given: Any) -> tuple[MadeUp, Event]:

@@ -162,6 +162,7 @@ function stepFacts(step) {
     ["took", duration(step.ended - step.started)],
     ["policy_took", duration((step.policy_ms ?? 0) / 1000)],
     ...["tokens", "rows", "running", "waiting", "kv_free"].map((name) => [name, count(step[name] ?? 0)]),
+    ...(step.evicted ? [["evicted", `${count(step.evicted)} ${t("tokens")}`]] : []),
     ...Object.entries(step.moved ?? {}).map(([what, tokens]) => [MOVES[what] ?? "tokens", `${count(tokens)} ${t("tokens")}`]),
   ];
 }

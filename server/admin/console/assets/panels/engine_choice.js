@@ -6,9 +6,14 @@ import { engineName } from "../data/store.js";
 export class EngineChoice {
   /** `all`: whether all engines together are a choice too. */
   constructor({ store, refresh }, { all = false } = {}) {
-    [this.store, this.all] = [store, all];
+    [this.store, this.refresh, this.all] = [store, refresh, all];
     this.select = el("select", { tLabel: "engine", onchange: refresh });
     this.node = el("label", { hidden: true }, el("span", { t: "engine" }), this.select);
+  }
+
+  choose(key) {
+    this.select.value = key;
+    this.refresh();
   }
 
   /** The engine that is chosen; null for all, or without any. */

@@ -4,10 +4,12 @@ import { BLOCKS, colour, context, fill, swatch } from "../lib/canvas.js";
 import { count, duration, percent, short } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { EngineChoice } from "./engine_choice.js";
+import { engineName } from "../data/store.js";
 import { requestFacts, stateName } from "./request_facts.js";
 
 const [LEAST, MOST] = [5, 44];
 const HOLDERS = 14;
+const LATELY = 100;
 const WORDS = { held: "held", shared: "shared", pinned: "pinned", cached: "cached_blocks", free: "free" };
 const TELLING = ["pinned", "shared", "held", "cached", "free"];
 
@@ -22,10 +24,11 @@ class Memory {
     this.facts = el("div", { class: "card" });
     this.holders = el("div", { class: "card" });
     this.groups = el("div", { class: "card", hidden: true });
+    this.engines = el("div", { class: "card", hidden: true });
     this.cell = el("span", { class: "dim" });
-    const legend = ["held", "shared", "cached", "free"].map((name) => el("span", { class: "entry" }, swatch(name, BLOCKS[name]), el("span", { t: WORDS[name] })));
+    const legend = ["held", "shared", "pinned", "cached", "free"].map((name) => el("span", { class: "entry" }, swatch(name, BLOCKS[name]), el("span", { t: WORDS[name] })));
     section.append(el("div", { class: "bar legend" }, this.engine.node, legend, this.cell), this.empty, this.canvas);
-    section.append(el("div", { class: "cards" }, this.facts, this.holders, this.groups));
+    section.append(el("div", { class: "cards" }, this.facts, this.holders, this.engines, this.groups));
     this.canvas.addEventListener("pointermove", (event) => this.#point(event));
     this.canvas.addEventListener("pointerleave", () => tip(null));
   }
@@ -36,10 +39,13 @@ class Memory {
     this.empty.hidden = Boolean(kv);
     for (const node of [this.canvas, this.facts, this.holders, this.cell]) node.hidden = !kv;
     this.groups.hidden = !kv?.groups?.length;
+    this.#tellEngines(engine);
     if (!kv) return;
-    this.grid = gridOf(kv, this.canvas.clientWidth, this.canvas.clientHeight);
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    if (this.grid?.kv !== kv || this.size !== `${width} ${height}`) this.grid = gridOf(kv, width, height);
+    this.size = `${width} ${height}`;
     this.#drawPool(kv);
-    this.#tell(kv);
+    this.#tell(engine, kv);
     this.#tellHolders(engine, kv);
   }
 
@@ -60,7 +66,7 @@ class Memory {
     this.canvas.setAttribute("aria-label", t("pool_label", { units, free: kv.free ?? 0, capacity: kv.capacity }));
   }
 
-  #tell(kv) {
+  #tell(engine, kv) {
     const share = (name) => `${count(kv[name] ?? 0)} (${percent((kv[name] ?? 0) / kv.capacity)})`;
     const pairs = [
       ["kv_pool", `${count(kv.capacity)} ${t("positions")}`],
@@ -69,6 +75,7 @@ class Memory {
       ["available", share("free")],
       ["hit_rate", percent(kv.hit_rate ?? 0)],
       ["evictions", count(kv.evictions ?? 0)],
+      ["evicted_lately", count(engine.steps.slice(-LATELY).reduce((sum, step) => sum + (step.evicted ?? 0), 0))],
       ["swap", kv.swap ? `${count(kv.swapped ?? 0)} / ${count(kv.swap)}` : "–"],
     ];
     const told = JSON.stringify([pairs, kv.groups]);
@@ -102,40 +109,80 @@ class Memory {
     this.holders.replaceChildren(el("h2", { t: "holders" }), list);
   }
 
+  /** All engines beside each other, where there are several: a click looks into one. */
+  #tellEngines(chosen) {
+    const { engines } = this.app.store;
+    this.engines.hidden = engines.size < 2;
+    if (this.engines.hidden) return;
+    const rows = [...engines.values()].map((engine) => {
+      const { kv_capacity: capacity = 0, kv_free: free = 0, running = 0, waiting = 0 } = engine.stats ?? {};
+      const bar = el("span", { class: "grant" });
+      bar.style.width = `${capacity ? (100 * (capacity - free)) / capacity : 0}%`;
+      const about = `${percent(capacity ? 1 - free / capacity : NaN)} · ${t("running")} ${count(running)} · ${t("waiting")} ${count(waiting)}`;
+      const choose = el("button", { type: "button", "aria-pressed": String(engine === chosen), text: engineName(engine, engines) });
+      choose.addEventListener("click", () => this.engine.choose(engine.key));
+      return el("li", {}, el("span", { class: "pair" }, choose, el("span", { class: "dim", text: about })), bar);
+    });
+    const focused = [...this.engines.querySelectorAll("button")].indexOf(document.activeElement);
+    this.engines.replaceChildren(el("h2", { t: "replicas" }), el("ol", { class: "list" }, rows));
+    this.engines.querySelectorAll("button")[focused]?.focus();
+  }
+
   #point(event) {
     if (!this.grid) return;
     const box = this.canvas.getBoundingClientRect();
-    const { size, across, cells, cell: blocks } = this.grid;
+    const { size, across, cells } = this.grid;
     const column = Math.floor((event.clientX - box.left) / size);
     const cell = column < across ? cells[Math.floor((event.clientY - box.top) / size) * across + column] : null;
-    tip(cell && [["state", t(WORDS[cell.state])], ["run", `${count(cell.run[1] * blocks)} ${t("blocks")}`]], event);
+    tip(cell && this.#about(cell), event);
+  }
+
+  /** What there is to say of a cell: its state, whose it is, how many use it, and how far the same goes on. */
+  #about({ state, run, owner, users }) {
+    const { store } = this.app;
+    const { cell: blocks, kv } = this.grid;
+    const pairs = [["state", t(WORDS[state])], ["run", `${count(run[1] * blocks)} ${t("blocks")}`]];
+    if (owner < 0) pairs.push(["pinned_prefix", kv.pins[-owner - 1]]);
+    if (users > 1) pairs.push(["users", count(users)]);
+    if (owner <= 0) return pairs;
+    const id = kv.holders[owner - 1];
+    const request = store.requests.get(id);
+    return [...pairs, ...(request ? requestFacts(request, store.now).map(([key, text]) => [key === "state" ? "phase" : key, text]) : [["request", id]])];
   }
 }
 
-/** How many blocks a cell stands for, its size, and the cells: each the state of the most telling of its blocks. */
-function gridOf({ runs, cell = 1 }, width, height) {
-  const told = runs.reduce((sum, [, units]) => sum + units, 0);
+/** How many blocks a cell stands for, its size, and the cells: each as the most telling of its blocks. */
+function gridOf(kv, width, height) {
+  const units = unitsOf(kv);
+  const { cell = 1 } = kv;
   const fits = (size) => Math.floor(width / size) * Math.floor(height / size);
-  const merged = Math.max(1, Math.ceil(told / Math.max(1, fits(LEAST))));
-  const cells = cellsOf(runs, merged);
+  const merged = Math.max(1, Math.ceil(units.length / Math.max(1, fits(LEAST))));
+  const cells = merged === 1 ? units : mergedCells(units, merged);
   let size = LEAST;
   while (size < MOST && fits(size + 1) >= cells.length) size += 1;
-  return { cell, each: cell * merged, size, across: Math.max(1, Math.floor(width / size)), cells };
+  return { kv, cell, each: cell * merged, size, across: Math.max(1, Math.floor(width / size)), cells };
 }
 
-function cellsOf(runs, merged) {
-  const cells = [];
-  let room = 0;
-  for (const run of runs) {
-    for (let left = run[1]; left > 0; ) {
-      if (room === 0) {
-        cells.push({ state: run[0], run });
-        room = merged;
-      } else if (TELLING.indexOf(run[0]) < TELLING.indexOf(cells.at(-1).state)) Object.assign(cells.at(-1), { state: run[0], run });
-      const taken = Math.min(left, room);
-      left -= taken;
-      room -= taken;
+/** The pool from its start: each unit's state with the run that it is of, its owner's number, and how many use it. */
+function unitsOf({ runs, owners = [] }) {
+  const units = [];
+  for (const run of runs) for (let left = run[1]; left > 0; left -= 1) units.push({ state: run[0], run, owner: 0, users: 0 });
+  let place = 0;
+  for (const [owner, users, many] of owners) {
+    for (const unit of owner ? units.slice(place, place + many) : []) {
+      Object.assign(unit, { owner, users });
+      if (owner < 0 && unit.state === "cached") unit.state = "pinned";
     }
+    place += many;
+  }
+  return units;
+}
+
+function mergedCells(units, merged) {
+  const cells = [];
+  for (let place = 0; place < units.length; place += merged) {
+    const telling = units.slice(place, place + merged).sort((a, b) => TELLING.indexOf(a.state) - TELLING.indexOf(b.state));
+    cells.push(telling[0]);
   }
   return cells;
 }
