@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from console_page import rows, tab
 from made_up import MadeUp
 from made_up_server import Event, MadeUpServer, live, still
 
@@ -29,22 +30,6 @@ def busy(seconds: float = 6.0, **given: Any) -> tuple[MadeUp, Event]:
     event["first"] = True
     event["engines"][0]["policies"] = {"scheduler": "fcfs", "kv": "paged:block_size=16"}
     return engine, event
-
-
-def tab(page: Page, name: str) -> None:
-    page.get_by_role("tab", name=name).click()
-
-
-def rows(page: Page) -> list[list[str]]:
-    """The timeline as its table has it."""
-    tab(page, "Timeline")
-    table = page.get_by_role("button", name="As a table")
-    if table.get_attribute("aria-pressed") == "false":
-        table.click()
-    page.locator("#panel-timeline tbody tr").first.wait_for()
-    return page.locator("#panel-timeline tbody tr").evaluate_all(
-        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
-    )
 
 
 def painted(page: Page, selector: str) -> int:

@@ -22,7 +22,9 @@ class Memory {
     this.canvas = el("canvas", { class: "pool", role: "img" });
     this.empty = el("p", { class: "empty", t: "no_kv" });
     this.facts = el("div", { class: "card" });
-    this.holders = el("div", { class: "card" });
+    this.list = el("ol", { class: "list", tabindex: "0", tLabel: "holders" });
+    this.nobody = el("p", { class: "dim", t: "holders_none" });
+    this.holders = el("div", { class: "card" }, el("h2", { t: "holders" }), this.list, this.nobody);
     this.groups = el("div", { class: "card", hidden: true });
     this.engines = el("div", { class: "card", hidden: true });
     this.cell = el("span", { class: "dim" });
@@ -105,8 +107,9 @@ class Memory {
       node.addEventListener("pointerleave", () => tip(null));
       return node;
     });
-    const list = rows.length ? el("ol", { class: "list" }, rows) : el("p", { class: "dim", t: "holders_none" });
-    this.holders.replaceChildren(el("h2", { t: "holders" }), list);
+    this.list.replaceChildren(...rows);
+    this.list.hidden = !rows.length;
+    this.nobody.hidden = rows.length > 0;
   }
 
   /** All engines beside each other, where there are several: a click looks into one. */

@@ -12,8 +12,8 @@ export class Answer {
     this.reasoning = el("div", { class: "said dim" });
     this.calls = new Map();
     if (chat) {
-      log.append(el("div", { class: "turn user" }, el("h3", { t: "you" }), el("div", { class: "said", text: prompt })));
-      log.append(el("div", { class: "turn" }, el("h3", { t: "assistant" }), this.reasoning, this.body));
+      log.append(el("div", { class: "turn user" }, el("h2", { t: "you" }), el("div", { class: "said", text: prompt })));
+      log.append(el("div", { class: "turn" }, el("h2", { t: "assistant" }), this.reasoning, this.body));
     } else log.append(el("div", { class: "turn" }, el("span", { class: "said dim", text: prompt }), this.body));
     this.#end();
   }
