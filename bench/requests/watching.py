@@ -26,6 +26,9 @@ from typing import NamedTuple
 
 import click
 import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # bench's own modules
+
 from peers.server import Server, free_port
 from streaming import Reader
 
