@@ -117,6 +117,24 @@ class EngineConfig(Config):
         "of the machine's NUMA nodes.",
     )
     """A server numbers its replicas by itself. An engine without a number computes on all nodes."""
+    cpu_share: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of this machine's cores, or of its quota of them, that the engine computes with; "
+        "default: an equal part (`--cpu-engines`).",
+    )
+    """Replicas divide it. Of several models, those without one divide what the others leave. Shares may
+    exceed the whole: engines then take turns on the cores as the system has it, which costs streams much more
+    than cores of their own. See [chat beside embeddings](../how-to/rag.md#chat-beside-embeddings)."""
+    nice: int | None = Field(
+        None,
+        ge=0,
+        le=19,
+        description="How far the engine gives way to other processes on its cores, as `nice` has it; "
+        "default: 0, and 10 for a model that generates nothing beside others.",
+    )
+    """Beside others: it has only a part of the cores, by `--cpu-share` or `--cpu-engines`."""
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
         description="Kernels for norms, gates and rotations on a GPU: `triton`, which are fused, or `torch`, "
@@ -151,6 +169,15 @@ class EngineConfig(Config):
         description="Most tokens computed in a step, over all requests; default: 512 on CPU, 8192 on a GPU.",
     )
     """Longer prompts are computed in chunks."""
+    max_num_pooled_tokens: int | None = Field(
+        None,
+        gt=0,
+        le=MAX_COUNT,
+        description="Most tokens of embeddings and scores computed in a step while other requests generate; "
+        "default: 4 on CPU, 64 on a GPU.",
+    )
+    """More: embeddings come sooner, and every token that is generated later. See
+    [chat beside embeddings](../how-to/rag.md#chat-beside-embeddings)."""
     max_waiting: int = Field(
         limits.WAITING.whole,
         gt=0,

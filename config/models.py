@@ -86,8 +86,17 @@ def shared_out(models: Sequence[ModelConfig], whole: float = 1.0) -> list[ModelC
             "lower a memory-share, or a gpu-memory-utilization that stands in its place"
         )
     counts = sorted((model.server.replicas for model in models if not model.server.replica), reverse=True)
-    engines = sum(counts[:most])
-    return [_with_share(model, given.get(model.name, left / max(1, others)), engines) for model in models]
+    engines, cores = sum(counts[:most]), _left_cores(models)
+    return [
+        _with_share(model, given.get(model.name, left / max(1, others)), engines, cores) for model in models
+    ]
+
+
+def _left_cores(models: Sequence[ModelConfig]) -> float | None:
+    """The share of the cores of each model that gives none; None: an equal part."""
+    given = [model.engine.cpu_share for model in models if model.engine.cpu_share is not None]
+    left, others = 1 - sum(given), len(models) - len(given)
+    return left / others if given and others and left > ROUNDING else None
 
 
 def _own_share(model: ModelConfig) -> float | None:
@@ -96,10 +105,14 @@ def _own_share(model: ModelConfig) -> float | None:
     return model.engine.gpu_memory_utilization if "gpu_memory_utilization" in model.own else None
 
 
-def _with_share(model: ModelConfig, share: float, engines: int) -> ModelConfig:
+def _with_share(model: ModelConfig, share: float, engines: int, cores: float | None) -> ModelConfig:
+    """cores: what is left for a model that gives no share of them; None: an equal part."""
     update: dict[str, object] = {"memory_share": share}
     if "gpu_memory_utilization" in model.own and "memory_share" not in model.own:
         update["gpu_memory_utilization"] = 1.0  # the share says it already
-    if "cpu_engines" not in model.engine.model_fields_set and engines > 1:
-        update["cpu_engines"] = engines
+    if model.engine.cpu_share is None and "cpu_engines" not in model.engine.model_fields_set:
+        if cores is not None:
+            update["cpu_share"] = cores
+        elif engines > 1:
+            update["cpu_engines"] = engines
     return replace(model, engine=model.engine.model_copy(update=update))

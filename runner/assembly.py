@@ -54,7 +54,7 @@ from turnout.runner.pooling.building import build_pooling
 from turnout.runner.pooling.pairs import find_pair_template
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
-from turnout.runner.step_limits import batched_tokens, context_length
+from turnout.runner.step_limits import batched_tokens, context_length, step_capacity
 from turnout.runner.weights import load_weights, quantization_of
 from turnout.text.vocabulary import tokenizer_digest
 
@@ -135,7 +135,14 @@ def build_engine(
     pair = find_pair_template(checkpoint.folder, checkpoint.spec, embedder, config.chat_template)
     pooling = build_pooling(registry, config, checkpoint.spec, model, setup.dtype, embedder, projection, pair)
     engine = Engine(
-        build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens, Scheduler),
+        build_scheduler(
+            config,
+            policies,
+            kv.cache,
+            kv.preemption,
+            step_capacity(config, setup.device.type, budget.max_batched_tokens),
+            Scheduler,
+        ),
         ModelRunner(model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture),
         policies.decodings,
         _limits(config, checkpoint, budget),

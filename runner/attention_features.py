@@ -12,7 +12,7 @@ from turnout.core.types.layer_attention import NOT_CAUSAL, AttentionFeature
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.defaults import KV
 
-__all__ = ["check_attention", "encoder_config"]
+__all__ = ["OF_DECODERS", "check_attention", "encoder_config"]
 
 MEANINGS = {
     "scale": "scores with a scale of their own",
@@ -66,6 +66,7 @@ def encoder_config(config: EngineConfig, spec: ModelSpec) -> EngineConfig:
         if getattr(config, name) != EngineConfig.model_fields[name].default:
             raise ConfigError(
                 f"{name}={getattr(config, name)} is for models that generate; {spec.architecture} is an "
-                "encoder, which keeps no keys and values and drafts nothing: leave it out"
+                "encoder, which keeps no keys and values and drafts nothing: leave it out, or among several "
+                "models give it in the sections of those that generate"
             )
     return config.model_copy(update={"kv": "none"}) if config.kv == KV else config

@@ -18,10 +18,11 @@ from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.execution.capture import Capture, choose_capture
 from turnout.runner.memory.control_groups import cpu_quota
 from turnout.runner.memory.device import choose_device, choose_dtype
-from turnout.runner.memory.numa import engine_part, numa_nodes, run_on
+from turnout.runner.memory.numa import engine_part, give_way, numa_nodes, run_on
 
 __all__ = ["ComputeSetup"]
 
+POOLING_NICENESS = 10
 CLEARLY_SLOWER = 1.25
 """Native kernels gain in the rest of a step, too, and no measurement on a busy machine is exact."""
 
@@ -46,7 +47,9 @@ class ComputeSetup:
         device = choose_device(config.device)
         nodes: tuple[int, ...] = ()
         if device.type == "cpu":
-            nodes = _keep_to_share(config.cpu_engines, config.cpu_engine)
+            nodes = _keep_to_share(config.cpu_engines, config.cpu_engine, config.cpu_share)
+            if niceness := _niceness(config, spec):
+                give_way(niceness)
         dtype = choose_dtype(config.dtype, spec.dtype, device)
         choice = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
         if config.cpu_kernels == "auto" and config.quantization == UNQUANTIZED:
@@ -103,16 +106,28 @@ def _faster(choice: KernelChoice, spec: ModelSpec, dtype: torch.dtype) -> Kernel
     )
 
 
-def _keep_to_share(engines: int, number: int | None) -> tuple[int, ...]:
+def _niceness(config: EngineConfig, spec: ModelSpec) -> int:
+    """Returns how far the engine gives way: one that generates nothing does so by itself, beside others."""
+    if config.nice is not None:
+        return config.nice
+    beside_others = config.cpu_engines > 1 or config.cpu_share is not None
+    return POOLING_NICENESS if beside_others and (spec.encoder or not spec.generates) else 0
+
+
+def _keep_to_share(engines: int, number: int | None, share: float | None) -> tuple[int, ...]:
     """Lets PyTorch, and so the kernels, use no more threads than a container's CPU quota keeps running.
 
     Of these, only this engine's part, if several engines share the machine. An engine that knows its number
-    among them keeps to its NUMA nodes, and so its weights and KV memory come to lie there. Returns the nodes.
+    among them keeps to its NUMA nodes, and so its weights and KV memory come to lie there. An engine with a
+    share has so many of the threads, on all nodes. Returns the nodes.
     """
     if "OMP_NUM_THREADS" in os.environ:
         return ()
     cores, quota = torch.get_num_threads(), cpu_quota()
     usable = cores if quota is None else min(cores, max(1, int(quota)))
+    if share is not None:
+        torch.set_num_threads(max(1, round(usable * share)))
+        return ()
     part = None if number is None else engine_part(numa_nodes(), number, engines)
     if part is None:
         torch.set_num_threads(max(1, usable // engines))

@@ -119,14 +119,14 @@ def build_scheduler(
     policies: HostPolicies,
     kv: KVCache,
     preemption: Preemption,
-    tokens: int,
+    capacity: Capacity,
     scheduler: type[SchedulerT],
 ) -> SchedulerT:
-    """Builds `scheduler`, `Scheduler` or a subclass of it. `tokens`: what `batched_tokens` returned."""
+    """Builds `scheduler`, `Scheduler` or a subclass of it."""
     return scheduler(
         policies.scheduler,
         kv,
-        Capacity(tokens=tokens, sequences=config.max_num_seqs),
+        capacity,
         policies.predictor,
         preemption=preemption,
         strict=config.strict_plugins,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
+from turnout.core.scheduling.token_budget import Capacity
 from turnout.core.types.model_spec import ModelSpec
 
-__all__ = ["batched_tokens", "context_length"]
+__all__ = ["batched_tokens", "context_length", "step_capacity"]
 
 _BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
+_POOLED_TOKENS = {"cpu": 4, "cuda": 64}
+"""Beside eight requests that generate, a step of so many more takes hardly longer: reading the weights takes
+most of it."""
 
 
 def batched_tokens(config: EngineConfig, device: str, spec: ModelSpec | None = None) -> int:
@@ -28,3 +32,9 @@ def context_length(config: EngineConfig, spec: ModelSpec) -> int:
             f"max_model_len={length:,} exceeds the model's {spec.max_positions:,} positions; lower it"
         )
     return length
+
+
+def step_capacity(config: EngineConfig, device: str, tokens: int) -> Capacity:
+    """Returns what a step may use. `tokens`: what `batched_tokens` returned."""
+    pooled = config.max_num_pooled_tokens or _POOLED_TOKENS[device]
+    return Capacity(tokens=tokens, sequences=config.max_num_seqs, pooled=pooled)

@@ -12,10 +12,12 @@ from turnout.config import EngineConfig, ModelConfig, ServerConfig
 from turnout.core.errors import ModelError
 from turnout.core.logs import LogStyle, start_logging
 from turnout.core.registry.registry import Registry
+from turnout.plugins.launchers.local import Local
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.fleet.ab_test import ABTest, check_vocabularies
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.models.encoders import without_options_of_decoders
 from turnout.server.fleet.models.hosted_model import HostedModel
 from turnout.server.fleet.models.memory import known_facts
 from turnout.server.fleet.models.models import Models
@@ -51,13 +53,15 @@ def serve(
     for template in {config.chat_template for config in [*configs, *([ab.config] if ab else ())]} - {None}:
         given_template(str(template))
     folders = found_folders(models)
-    several = models or [ModelConfig("", ab.base_config if ab else engine_config, server_config)]
+    several = without_options_of_decoders(models, folders) or [
+        ModelConfig("", ab.base_config if ab else engine_config, server_config)
+    ]
     plan = ModelPlan(several, folders, engine_config, server_config)
     with listening(server_config) as listener, _terminable(), ExitStack() as ending:
-        started = []
+        started, numbers = [], set[int]()
         for model in several:
             arms, asleep = (ab.base, ab.name) if ab else ("",), model.name not in plan.at_start
-            one = StartedModel.of(model, arms, factory, asleep=asleep)
+            one = StartedModel.of(model, arms, factory, numbers, asleep=asleep)
             ending.callback(one.end)
             started.append(one)
         with suppress(KeyboardInterrupt):  # before the event loop handles signals
@@ -76,11 +80,22 @@ class StartedModel:
 
     @classmethod
     def of(
-        cls, model: ModelConfig, arms: Sequence[str], factory: str, *, asleep: bool = False
+        cls,
+        model: ModelConfig,
+        arms: Sequence[str],
+        factory: str,
+        numbers: set[int] | None = None,
+        *,
+        asleep: bool = False,
     ) -> StartedModel:
-        """Starts them, unless they are to be asleep. Raises ConfigError, OSError."""
+        """Starts them, unless they are to be asleep. Raises ConfigError, OSError.
+
+        numbers: those that the engines of all models have, by which they divide NUMA nodes.
+        """
         registry = Registry.of(model.engine)
         places = Places.of(registry, model.engine, model.server)
+        if numbers is not None and isinstance(places.launcher, Local):
+            places.launcher.numbers = numbers
         fleets = [start_fleet(arm, registry, places, model.server, factory, asleep=asleep) for arm in arms]
         return cls(model, fleets, places)
 

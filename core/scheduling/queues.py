@@ -12,6 +12,9 @@ Views = tuple[RequestView, ...]
 HOLDING: tuple[RequestStatus, ...] = ("running", "finishing")
 """The statuses in which a request has sequence slots."""
 
+SCHEDULED: tuple[RequestStatus, ...] = ("running", "waiting")
+"""The statuses in which steps are planned for a request."""
+
 
 class Queues:
     """Running requests in order of admission; waiting ones in order of arrival, the preempted first.
@@ -27,6 +30,9 @@ class Queues:
         self._arrived: dict[Request, RequestView] = {}
         self._finishing: dict[Request, None] = {}
         self._width = 0
+        self.generating = 0
+        """How many of the running and waiting requests generate; the others' prompts are pooled."""
+        self.generating_waiting = 0
         self._running_views: Views | None = ()
         self._waiting_views: Views | None = ()
         self._arrived_views: Views | None = ()
@@ -140,6 +146,9 @@ class Queues:
 
     def _set_status(self, request: Request, status: RequestStatus) -> None:
         self._width += request.width * ((status in HOLDING) - (request.status in HOLDING))
+        if request.pooling is None:
+            self.generating += (status in SCHEDULED) - (request.status in SCHEDULED)
+            self.generating_waiting += (status == "waiting") - (request.status == "waiting")
         if "running" in (status, request.status):
             self._running_views = None
         if "waiting" in (status, request.status):

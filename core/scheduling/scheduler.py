@@ -20,6 +20,7 @@ from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
 from turnout.core.scheduling.step_view import StepView
 from turnout.core.scheduling.token_budget import (
+    Capacity,
     chunk_of,
     scored_cost,
     spans_within,
@@ -34,16 +35,6 @@ __all__ = ["Capacity", "Scheduler"]
 
 NEVER = 1 << 62
 """Positions that no sequence has."""
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What a step may use, besides KV memory."""
-
-    tokens: int
-    """Tokens that a step computes at most, over all requests."""
-    sequences: int
-    """Sequences that run at once, at most."""
 
 
 class Scheduler:
@@ -69,8 +60,7 @@ class Scheduler:
         self.capacity = capacity
         self.queues = Queues() if queues is None else queues
         self.predictions = GuardedPredictor(predictor)
-        self.begun = 0
-        """Requests that have been admitted for the first time."""
+        self.begun = 0  # requests that have been admitted for the first time
         self.hear_begun: Callable[[Request], None] | None = None
         """Called before memory is reserved for a request for the first time."""
         self.preemptions = 0
@@ -86,8 +76,10 @@ class Scheduler:
         self._strict = strict
         """A fault of the policy raises; otherwise the step falls back to arrival order."""
         self._overruled = False
-        """The policy caused a livelock, and is not asked until a request has ended."""
+        """The policy caused a livelock: it is not asked until a request has ended."""
         self._livelock = LivelockDetector()
+        self._bounded_in_vain = False
+        """The last step pooled few tokens for the sake of requests that generate, and scheduled none."""
         self._steps = 0
         self._earlier_faults = self._earlier_slow_orders = 0
         self._guard = PolicyGuard(policy, self.queues, strict=strict)
@@ -101,11 +93,8 @@ class Scheduler:
         """Replaces the policy from the next step on; running and waiting requests stay."""
         self._earlier_faults += self._guard.faults
         self._earlier_slow_orders += self._guard.slow_orders
-        hear_order, self._guard = (
-            self._guard.hear_order,
-            PolicyGuard(policy, self.queues, strict=self._strict),
-        )
-        self._guard.hear_order = hear_order
+        guard = PolicyGuard(policy, self.queues, strict=self._strict)
+        guard.hear_order, self._guard = self._guard.hear_order, guard
         self._overruled, self._livelock = False, LivelockDetector()
 
     @property
@@ -119,11 +108,10 @@ class Scheduler:
 
     @property
     def slow_orders(self) -> int:
-        """Orders that took a policy longer than `MAX_ORDER_SECONDS`."""
         return self._earlier_slow_orders + self._guard.slow_orders
 
     def check(self, request: Request) -> None:
-        """Asks the policy whether it rejects a request, which arrives. Raises RequestError if it does."""
+        """Raises RequestError if the policy rejects a request, which arrives."""
         self._guard.check(request)
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
@@ -195,7 +183,9 @@ class Scheduler:
         return StepView.of(view, self._steps, queues.changes.take(), lambda: queues.waiting_views)
 
     def _serve(self, view: View, *, overruled: bool) -> _Step:
-        step = _Step(view.now, self.token_budget, self._free_slots(), len(view.running), overruled)
+        bounded = self.queues.generating > 0 and not self._bounded_in_vain
+        pooled = self.capacity.most_pooled(self.token_budget) if bounded else self.token_budget
+        step = _Step(view.now, self.token_budget, pooled, self._free_slots(), len(view.running), overruled)
         order = arrival_order(view) if overruled else self._guard.order(view, lambda: step.closed)
         for turn in order:
             if step.budget <= 0 or (step.closed and step.runners_left <= 0):
@@ -204,11 +194,24 @@ class Scheduler:
                 self._drop(turn, step)
                 continue
             request, limit = turn
+            if request.pooling is not None:
+                if step.pooled <= 0:
+                    self._pass_over(request, step)
+                    continue
+                limit = min(limit, step.pooled)
             if request.status == "running":
                 self._continue(request, limit, step)
             elif not self._admit(request, limit, step):
                 step.closed = step.closed or self.policy.head_of_line
+        self._bounded_in_vain = bounded and all(request.pooling is not None for request in step.chunks)
         return step
+
+    def _pass_over(self, request: Request, step: _Step) -> None:
+        """Leaves a request that generates nothing as it is; those that generate may be admitted after it."""
+        if request.status == "running":
+            step.runners_left -= 1
+        elif not self.queues.generating_waiting:
+            step.closed = True  # however many of its kind follow
 
     def _drop(self, drop: Drop, step: _Step) -> None:
         request = request_of(drop.request)
@@ -281,6 +284,8 @@ class Scheduler:
 
     def _schedule(self, request: Request, spans: list[Span], step: _Step) -> None:
         cost = self._cost(request, step) if request.prompt_scores_due else 1
+        if request.pooling is not None:
+            step.pooled -= sum(span.tokens for span in spans)
         for sequence, start, upto in spans:
             sequence.computed, sequence.held = start, True
             self.caught_up.add(sequence)
@@ -361,6 +366,8 @@ class _Step:
 
     now: float
     budget: int
+    pooled: int
+    """What is left of `budget` for requests that generate nothing."""
     slots: int
     runners_left: int
     """Requests that ran as the step began and that the order has not come to yet."""

@@ -1,18 +1,35 @@
-"""Splits a step's token budget: the spans of a request that fit what is left of it."""
+"""A step's token budget, and how it is split: the spans of a request that fit what is left of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.plan import Chunk
 from turnout.core.types.request import Request, Sequence
 
-__all__ = ["chunk_of", "scored_cost", "spans_within", "token_cost", "without_draft"]
+__all__ = ["Capacity", "chunk_of", "scored_cost", "spans_within", "token_cost", "without_draft"]
 
 SCORED_COST = 2
 """What a token of a prompt that is scored takes of the budget. Its logits, their softmax and the most likely
 tokens of the whole vocabulary come to the forward, so a step of such tokens alone is much longer."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a step may use, besides KV memory."""
+
+    tokens: int
+    """Tokens that a step computes at most, over all requests."""
+    sequences: int
+    """Sequences that run at once, at most."""
+    pooled: int | None = None
+    """Of `tokens`, those of requests that generate nothing while others generate; None: all."""
+
+    def most_pooled(self, tokens: int) -> int:
+        """Returns how many of a step's `tokens` those may be, while others generate."""
+        return tokens if self.pooled is None else min(self.pooled, tokens)
 
 
 def scored_cost(running: Iterable[Request]) -> int:

@@ -28,7 +28,7 @@ from turnout.runner.policies import (
     build_scheduler,
     serving,
 )
-from turnout.runner.step_limits import batched_tokens, context_length
+from turnout.runner.step_limits import batched_tokens, context_length, step_capacity
 
 __all__ = ["SimulatedEngine", "build_simulated"]
 
@@ -70,7 +70,8 @@ def build_simulated(
         seconds = replace(cost.seconds, move=cost.seconds.move / len(state.groups))
         cost = msgspec.structs.replace(cost, seconds=seconds)
     preemption = build_preemption(config, state.swap, cost.swap_costs)
-    scheduler = build_scheduler(config, policies, cache, preemption, tokens, FastForwardScheduler)
+    capacity = step_capacity(config, cost.device, tokens)
+    scheduler = build_scheduler(config, policies, cache, preemption, capacity, FastForwardScheduler)
     runner, script = running(cost.seconds, reaches_of(cost.model)), Script(cost.model.vocab_size)
     runner.queues = scheduler.queues
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)

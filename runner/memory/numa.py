@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["EnginePart", "engine_part", "numa_nodes", "run_on"]
+__all__ = ["EnginePart", "engine_part", "give_way", "numa_nodes", "run_on"]
 
 NODES = Path("/sys/devices/system/node")
 TASKS = Path("/proc/self/task")
@@ -65,6 +65,21 @@ def run_on(cores: frozenset[int]) -> None:
     for task in _threads():
         try:
             os.sched_setaffinity(task, cores)
+        except ProcessLookupError:  # it has ended
+            continue
+
+
+def give_way(niceness: int) -> None:
+    """Lets this process, with the threads that it has and will have, give way to others on its cores.
+
+    niceness: as `nice` has it, from 0 to 19; a process that has more keeps it. Does nothing where the system
+    knows no such thing.
+    """
+    if not hasattr(os, "setpriority") or not TASKS.exists():
+        return
+    for task in _threads():
+        try:
+            os.setpriority(os.PRIO_PROCESS, task, max(niceness, os.getpriority(os.PRIO_PROCESS, task)))
         except ProcessLookupError:  # it has ended
             continue
 

@@ -63,6 +63,8 @@ def _shared(config: EngineConfig, replicas: int) -> EngineConfig:
     if replicas <= 1:
         return config
     update: dict[str, object] = {"memory_share": config.memory_share / replicas}
-    if "cpu_engines" not in config.model_fields_set:
+    if config.cpu_share is not None:
+        update["cpu_share"] = config.cpu_share / replicas
+    elif "cpu_engines" not in config.model_fields_set:
         update["cpu_engines"] = replicas
     return config.model_copy(update=update)

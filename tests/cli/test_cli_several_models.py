@@ -116,6 +116,17 @@ def test_models_on_demand_have_settings_of_their_own(served: Served, tmp_path: P
     assert all(model.engine.cpu_engines == 2 for model in models.values())
 
 
+def test_models_have_shares_of_the_cores(served: Served, tmp_path: Path) -> None:
+    """Those without one divide what the others leave, and where nothing is left, all cores equally."""
+    text = "models:\n  chat: {model: a, cpu-share: 0.5}\n  code: {model: b}\n  embed: {model: c}\n"
+    assert run("--config", config_file(tmp_path, text)).exit_code == 0
+    assert [model.engine.cpu_share for model in served.models.values()] == [0.5, 0.25, 0.25]
+    assert {model.engine.cpu_engines for model in served.models.values()} == {1}
+    assert run("--config", config_file(tmp_path, text.replace("0.5", "1"))).exit_code == 0
+    shares = [(model.engine.cpu_share, model.engine.cpu_engines) for model in served.models.values()]
+    assert shares == [(1.0, 1), (None, 3), (None, 3)]
+
+
 def test_shares_may_exceed_the_whole_where_one_makes_room_for_another(served: Served, tmp_path: Path) -> None:
     text = "models:\n  chat: {model: a, memory-share: 0.7}\n  code: {model: b, memory-share: 0.6}\n"
     file = config_file(tmp_path, text)

@@ -19,6 +19,7 @@ class Waiting:
 
     width = 1
     status = "new"
+    pooling = None
 
     def __init__(self, rank):
         self.rank = rank

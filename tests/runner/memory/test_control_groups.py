@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ import torch
 
 from turnout.config import EngineConfig
 from turnout.core.registry.registry import Registry
+from turnout.runner import compute_setup
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.memory import control_groups
@@ -87,6 +92,57 @@ def test_engines_that_share_a_machine_divide_what_the_quota_leaves(
         assert str(setup) == f"float32 on cpu, {threads} threads"
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("share", "threads"), [(1.0, 3), (0.7, 2), (0.5, 2), (0.1, 1)])
+def test_an_engine_has_its_share_of_what_the_quota_leaves(
+    root: Path, monkeypatch: pytest.MonkeyPatch, share: float, threads: int
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    member(root, "0::/")
+    write(root, max="300000 100000")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        config = CONFIG.model_copy(update={"cpu_share": share, "cpu_engines": 3})
+        assert str(ComputeSetup.chosen(config, SPEC)) == f"float32 on cpu, {threads} threads"
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("options", "encoder", "niceness"),
+    [
+        ({}, True, 0),
+        ({"cpu_engines": 2}, False, 0),
+        ({"cpu_engines": 2}, True, 10),
+        ({"cpu_share": 0.5}, True, 10),
+        ({"cpu_engines": 2, "nice": 0}, True, 0),
+        ({"nice": 4}, False, 4),
+    ],
+)
+def test_an_engine_that_generates_nothing_gives_way_beside_others(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, object], encoder: bool, niceness: int
+) -> None:
+    gave_way: list[int] = []
+    monkeypatch.setattr(compute_setup, "give_way", gave_way.append)
+    spec = replace(SPEC, encoder=encoder)
+    ComputeSetup.chosen(CONFIG.model_copy(update=options), spec)
+    assert gave_way == [niceness][: bool(niceness)]
+
+
+def test_all_threads_of_a_process_give_way() -> None:
+    """On Linux, a thread's niceness is its own."""
+    script = (
+        "import os, threading, time\n"
+        "from turnout.runner.memory.numa import give_way\n"
+        "before = threading.Event()\n"
+        "threading.Thread(target=before.wait, daemon=True).start()\n"
+        "give_way(7)\n"
+        "print({os.getpriority(os.PRIO_PROCESS, int(each)) for each in os.listdir('/proc/self/task')})\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == str({max(7, os.getpriority(os.PRIO_PROCESS, 0))})
 
 
 def test_who_names_a_number_of_threads_gets_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -201,3 +202,63 @@ def test_vectors_of_a_wrong_shape_are_a_fault() -> None:
     engine = toy_engine(Fcfs(), toy_kv(64, 4), pooling=dispatch(fails=Shapeless()))
     found = run(engine, [pooled_request("a", [1] * 9, pooling="fails")])
     assert r"gave vectors of shape [1, 2]; expected [size]" in found["a"].error
+
+
+def bounded_engine(pooled: int | None, **more: Any) -> Engine:
+    engine = toy_engine(Fcfs(), toy_kv(256, 4), pooling=dispatch(), **more)
+    engine.scheduler.capacity = replace(engine.scheduler.capacity, pooled=pooled)
+    return engine
+
+
+def shares_of_steps(engine: Engine, specs: list[RequestSpec]) -> list[tuple[int, int]]:
+    """Of each step: tokens of requests that are pooled, and of those that generate."""
+    for spec in specs:
+        engine.add(spec)
+    shares, plan_step = [], engine.scheduler.plan
+
+    def planned(now: float) -> Any:
+        plan, dropped = plan_step(now)
+        pooled = sum(len(chunk.tokens) for chunk in plan.chunks if chunk.pooled is not None)
+        shares.append((pooled, plan.tokens - pooled))
+        return plan, dropped
+
+    engine.scheduler.plan = planned  # type: ignore[method-assign]
+    while engine.busy:
+        engine.step()
+    return shares
+
+
+@pytest.mark.parametrize("policy", sorted(Registry.load().names("scheduler")))
+def test_a_step_beside_those_that_generate_pools_few_tokens(policy: str) -> None:
+    """Whatever the policy; what is pooled has the same vectors, and all steps to itself in the end."""
+    texts = prompts(12, seed=3)
+    specs = [pooled_request(f"p{n}", text) for n, text in enumerate(texts)]
+    chats = [toy_request(f"c{n}", [1, 2, 3], "greedy", 20) for n in range(3)]
+    engine = toy_engine(
+        Registry.load().create("scheduler", policy), toy_kv(256, 4), pooling=dispatch(), strict=True
+    )
+    engine.scheduler.capacity = replace(engine.scheduler.capacity, pooled=3)
+    steps = shares_of_steps(engine, [*chats, *specs])
+    assert max(pooled for pooled, generated in steps if generated) == 3
+    assert max(pooled for pooled, generated in steps if not generated) > 3
+    assert sum(pooled for pooled, _ in steps) == sum(map(len, texts)), "a mean reads cached tokens, too"
+    found = run(bounded_engine(3), [*chats, *specs])
+    assert all(vector(found[f"p{n}"]) == expected(text, "mean") for n, text in enumerate(texts))
+
+
+def test_those_that_generate_pass_embeddings_that_wait() -> None:
+    """Previously a chat waited until all texts before it had been embedded, a few tokens a step."""
+    texts = [pooled_request(f"p{n}", [1, 2, 3, 4] * 5) for n in range(50)]
+    late = toy_request("late", [1, 2, 3], "greedy", 4)
+    steps = shares_of_steps(bounded_engine(2), [*texts, late])
+    generating = [number for number, (_, generated) in enumerate(steps) if generated]
+    assert generating[0] == 0, "it is admitted at once"
+    assert all(pooled == 2 for pooled, generated in steps if generated)
+
+
+def test_without_a_bound_or_without_others_steps_are_full() -> None:
+    texts = [pooled_request(f"p{n}", [1, 2, 3, 4] * 5) for n in range(20)]
+    chat = toy_request("chat", [1, 2, 3], "greedy", 4)
+    tokens = bounded_engine(None).scheduler.capacity.tokens
+    assert shares_of_steps(bounded_engine(None), [chat, *texts])[0] == (tokens - 3, 3)
+    assert shares_of_steps(bounded_engine(2), texts)[0] == (tokens, 0)

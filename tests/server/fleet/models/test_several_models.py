@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from server_process import ServerProcess
 
 from turnout.config import EngineConfig, ModelConfig, ServerConfig
 from turnout.core.errors import ConfigError, ModelError
+from turnout.server.fleet.models.encoders import is_encoder, without_options_of_decoders
 from turnout.server.fleet.models.memory import check_given_memory, check_pools, least_weights
 from turnout.server.serve import found_folders
 
@@ -214,3 +217,37 @@ def test_models_that_cannot_fit_are_refused_with_the_sums(tmp_path: Path) -> Non
     assert least_weights(tmp_path, other.engine) == 2**20  # at least: the engine may widen them
     with pytest.raises(ConfigError, match=r"chat 1\.00 GiB \+ code 2\.00 GiB = 3\.00 GiB"):
         check_pools({"chat": 2**30, "code": 2**31}, 2**30)
+
+
+def test_a_common_kv_memory_is_not_an_encoders(tmp_path: Path) -> None:
+    """It counts once in the sums. What an encoder's own section gives stays, for its engine to refuse."""
+    decoder, encoder = tmp_path / "decoder", tmp_path / "encoder"
+    for where, kind, name in ((decoder, "qwen2", "Qwen2ForCausalLM"), (encoder, "bert", "BertModel")):
+        where.mkdir()
+        (where / "model.safetensors").write_bytes(bytes(2**20))
+        (where / "config.json").write_text(json.dumps({"model_type": kind, "architectures": [name]}))
+    models = [model("chat", decoder, device="cpu", kv_memory=2**30, block_size=8)]
+    models.append(replace(models[0], name="embed"))
+    folders = [decoder, encoder]
+    chat, embed = without_options_of_decoders(models, folders)
+    assert (chat.engine.kv_memory, embed.engine.kv_memory, embed.engine.block_size) == (2**30, None, None)
+    check_given_memory(list(zip([chat, embed], folders, strict=True)), 2**30 + 2**22)
+    own = [models[0], replace(models[1], own=frozenset({"kv_memory"}))]
+    assert without_options_of_decoders(own, folders)[1].engine.kv_memory == 2**30
+
+
+@pytest.mark.parametrize(
+    ("config", "encodes"),
+    [
+        ({"model_type": "xlm-roberta", "architectures": ["XLMRobertaForSequenceClassification"]}, True),
+        ({"model_type": "modernbert"}, True),
+        ({"model_type": "bert", "architectures": ["BertLMHeadModel"]}, False),
+        ({"model_type": "bert", "architectures": ["BertModel"], "is_decoder": True}, False),
+        ({"model_type": "qwen3", "architectures": ["Qwen3Model"]}, False),
+        ({"model_type": ["bert"], "architectures": 3}, False),
+        (["bert"], False),
+    ],
+)
+def test_encoders_are_known_by_their_type(tmp_path: Path, config: object, encodes: bool) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert is_encoder(tmp_path) == encodes
