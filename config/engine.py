@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turnout.config.fields import Config, PathText, PluginNames, PluginSpecs
+from turnout.config.fields import Config, JsonObject, PathText, PluginNames, PluginSpecs
 from turnout.core import limits
 from turnout.core.sizes import ByteSize, SizeOrZero
 from turnout.plugins.defaults import (
@@ -48,6 +48,10 @@ class EngineConfig(Config):
     """`none` leaves it to `--max-waiting`. See [overload](../how-to/serve.md#overload)."""
     kv: str = Field(KV, description="KV backend, as `NAME` or `NAME:option=value,…`.")
     """See [policies](policies.md#kv) and [KV memory](../explanation/kv.md)."""
+    hf_overrides: JsonObject | None = Field(
+        None, description="JSON object whose keys stand in place of those of the model's `config.json`."
+    )
+    """Objects are merged. See [what runs it](models.md#what-runs-it). A config file may have a mapping."""
     model_impl: Literal["auto", "native", "transformers"] = Field(
         "auto",
         description="What runs the model: `native`, a family of Turnout's or a plugin's; `transformers`, its "

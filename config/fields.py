@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from turnout.core.errors import ConfigError
 from turnout.core.validation import explain_validation_error
 
-__all__ = ["Config", "Listed", "PathText", "PluginNames", "PluginSpecs", "Texts"]
+__all__ = ["Config", "JsonObject", "Listed", "PathText", "PluginNames", "PluginSpecs", "Texts"]
 
 
 def _path_text(value: object) -> object:
@@ -57,6 +57,21 @@ def _listed(value: object) -> object:
 
 
 Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+def _json_object(value: object) -> object:
+    """Makes the text of a JSON object, which a config file may have as a mapping, the same each time."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"it should be a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError("it should be a JSON object, such as '{\"key\": 1}'")
+    return json.dumps(value, sort_keys=True)
+
+
+JsonObject = Annotated[str, BeforeValidator(_json_object)]
 
 
 class Config(BaseModel):

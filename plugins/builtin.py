@@ -136,6 +136,7 @@ def register_models(register: Register) -> None:
     register("bert", "turnout.models.families.encoders.bert:Bert")
     register("deepseek-v2", "turnout.models.families.deepseek:DeepseekV2")
     register("deepseek-v3", "turnout.models.families.deepseek:DeepseekV3")
+    register("electra", "turnout.models.families.encoders.bert:Electra")
     register("distilbert", "turnout.models.families.encoders.bert:DistilBert")
     register("gemma2", "turnout.models.families.gemma:Gemma2")
     register("gemma3", "turnout.models.families.gemma:Gemma3")

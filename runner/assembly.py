@@ -105,6 +105,7 @@ def build_engine(
         config.revision,
         config.model_impl,
         trust_remote_code=config.trust_remote_code,
+        overrides=config.hf_overrides,
     )
     if checkpoint.spec.encoder:
         config = encoder_config(config, checkpoint.spec)

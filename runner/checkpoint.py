@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from turnout.models.embedder.folder import read_embedder
 from turnout.models.hub.resolve import resolve_model
 from turnout.runner.generation_config import end_tokens
 from turnout.runner.model_family import FoundModel, model_family
+from turnout.runner.pooling.score_tokens import as_reranker
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
@@ -49,22 +51,24 @@ def open_checkpoint(
     implementation: str = "auto",
     *,
     trust_remote_code: bool = False,
+    overrides: str | None = None,
 ) -> Checkpoint:
     """Finds the checkpoint of `model`. Raises ModelError where it is not there or not supported.
 
-    implementation: as ``--model-impl`` has it; trust_remote_code: whether code that it brings may be run.
+    implementation: as ``--model-impl`` has it; trust_remote_code: whether code that it brings may be run;
+    overrides: a JSON object that is merged into its ``config.json``.
     """
     folder = resolve_model(model, revision=revision)
-    raw = read_config(folder)
+    raw = _merged(read_config(folder), json.loads(overrides) if overrides else {})
     architectures = raw.get("architectures")
     if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
         raise ModelError(
             f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
         )
-    embedder = read_embedder(folder)
+    raw, embedder = as_reranker(folder, raw, read_embedder(folder))
     family = model_family(
         registry,
-        FoundModel(folder, raw, architectures[0], embedder),
+        FoundModel(folder, raw, raw["architectures"][0], embedder),
         implementation,
         trust_remote_code=trust_remote_code,
     )
@@ -78,3 +82,12 @@ def open_checkpoint(
     if quantization is not None and not isinstance(quantization, dict):
         raise ModelError(f"{folder / 'config.json'}: quantization_config should be an object")
     return Checkpoint(folder, family, spec, read_generation_config(folder), quantization, embedder)
+
+
+def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the configuration with other values in place of its own; objects are merged."""
+    merged = dict(config)
+    for key, value in overrides.items():
+        own = merged.get(key)
+        merged[key] = _merged(own, value) if isinstance(own, dict) and isinstance(value, dict) else value
+    return merged

@@ -26,7 +26,6 @@ ENCODERS = {
     "MPNet": "its scores have a bias by relative position",
     "Deberta": "its scores are by relative positions",
     "NomicBert": OWN,
-    "Electra": OWN,
     "Albert": OWN,
     "EuroBert": OWN,
     "Ernie": OWN,
@@ -65,7 +64,7 @@ def refuse_encoder(architecture: str, builds: Callable[[str], bool]) -> None:
         return
     raise ModelError(
         f"config.json: {architecture} is not served: {ENCODERS[stem]}; of encoders, BERT, RoBERTa, "
-        "XLM-RoBERTa, CamemBERT, DistilBERT and ModernBERT are"
+        "XLM-RoBERTa, CamemBERT, ELECTRA, DistilBERT and ModernBERT are"
     )
 
 

@@ -56,12 +56,14 @@ class Embeddings(nn.Module):
 
     def __init__(self, spec: EncoderSpec, *, positions: bool) -> None:
         super().__init__()
-        self.words = Embedding(spec.vocab_size, spec.hidden_size)
-        self.types = Embedding(spec.types, spec.hidden_size) if spec.types else None
+        size = spec.embedding_size or spec.hidden_size
+        self.words = Embedding(spec.vocab_size, size)
+        self.types = Embedding(spec.types, size) if spec.types else None
         rows = spec.first_position + spec.max_positions
-        self.positions = Embedding(rows, spec.hidden_size) if positions else None
+        self.positions = Embedding(rows, size) if positions else None
         self.first_position = spec.first_position
-        self.norm: Norm = LayerNorm(spec.hidden_size, spec.norm_eps, bias=spec.norm_bias)
+        self.norm: Norm = LayerNorm(size, spec.norm_eps, bias=spec.norm_bias)
+        self.project = None if size == spec.hidden_size else Linear(size, spec.hidden_size)
 
     def forward(self, tokens: Tensor, positions: Tensor, token_types: Tensor | None) -> Tensor:
         hidden: Tensor = self.words(tokens)
@@ -70,7 +72,7 @@ class Embeddings(nn.Module):
         if self.positions is not None:
             hidden = hidden + self.positions(positions + self.first_position)
         normed: Tensor = self.norm(hidden)
-        return normed
+        return normed if self.project is None else self.project(normed)
 
 
 class EncoderAttention(Attention):

@@ -107,8 +107,10 @@ def _vectors(norm: nn.Module) -> NormWeights:
 
 
 def _tables(encoder: Encoder) -> EmbeddingTables | None:
-    """Returns the encoder's embeddings; None: one of them is no plain table."""
+    """Returns the encoder's embeddings; None: one of them is no plain table, or more follows them."""
     embeddings = encoder.embeddings
+    if embeddings.project is not None:
+        return None
     tables: list[Tensor | None] = []
     for table in (embeddings.words, embeddings.types, embeddings.positions):
         if isinstance(table, NarrowEmbedding):

@@ -22,5 +22,7 @@ class EncoderSpec(ModelSpec):
     """How many types a token may have, as the first and the second text of a pair; 0: none are embedded."""
     first_position: int = 0
     """The number of the first position in the table of positions (RoBERTa leaves out those before it)."""
+    embedding_size: int = 0
+    """How wide embeddings are, where a linear layer widens them to `hidden_size`; 0: as wide as that."""
     norm_bias: bool = True
     """Whether layer norms have a bias."""

@@ -1,7 +1,7 @@
 """The model families that ship with Turnout. Importing them imports no torch."""
 
 from turnout.models.families.deepseek import DeepseekV2, DeepseekV3
-from turnout.models.families.encoders.bert import Bert, DistilBert, Roberta
+from turnout.models.families.encoders.bert import Bert, DistilBert, Electra, Roberta
 from turnout.models.families.encoders.modernbert import ModernBert
 from turnout.models.families.gemma import Gemma2, Gemma3
 from turnout.models.families.gpt2 import Gpt2
@@ -21,6 +21,7 @@ __all__ = [
     "DeepseekV2",
     "DeepseekV3",
     "DistilBert",
+    "Electra",
     "Gemma2",
     "Gemma3",
     "Gemma3Text",

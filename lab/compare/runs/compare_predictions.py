@@ -46,6 +46,7 @@ def _checkpoint(config: EngineConfig) -> Checkpoint:
         config.revision,
         config.model_impl,
         trust_remote_code=config.trust_remote_code,
+        overrides=config.hf_overrides,
     )
 
 

@@ -1,4 +1,4 @@
-"""BERT, and what has its layers: RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT."""
+"""BERT, and what has its layers: RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, DistilBERT."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnout.models.config_reader import ConfigReader
 from turnout.models.encoder.spec import EncoderSpec
 from turnout.models.families.encoders.family import BertLikeFamily, encoder_spec, read_activation
 
-__all__ = ["Bert", "DistilBert", "Roberta"]
+__all__ = ["Bert", "DistilBert", "Electra", "Roberta"]
 
 BERT_NAMES = {
     "embeddings.word_embeddings.": "embeddings.words.",
@@ -82,6 +82,37 @@ class Roberta(BertLikeFamily):
             activation=read_activation(reader, "hidden_act"),
             types=reader.integer("type_vocab_size", 2),
             first_position=_padding(reader) + 1,
+        )
+
+
+class Electra(BertLikeFamily):
+    """BERT whose embeddings may be narrower than its layers."""
+
+    architectures: ClassVar[tuple[str, ...]] = (
+        "ElectraModel",
+        "ElectraForMaskedLM",
+        "ElectraForPreTraining",
+        "ElectraForSequenceClassification",
+    )
+    checkpoints: ClassVar[tuple[str, ...]] = ("cross-encoder/ms-marco-electra-base",)
+    prefix: ClassVar[str] = "electra."
+    names: ClassVar[Mapping[str, str]] = {"embeddings_project.": "embeddings.project.", **BERT_NAMES}
+    head_names: ClassVar[Mapping[str, str]] = {"classifier.dense.": "dense.", "classifier.out_proj.": "out."}
+    other_heads: ClassVar[tuple[str, ...]] = (
+        "discriminator_predictions.",
+        "generator_predictions.",
+        "generator_lm_head.",
+    )
+    head_activation: ClassVar[str] = "gelu"
+
+    def encoder_spec(self, architecture: str, reader: ConfigReader) -> EncoderSpec:
+        _check_encoder(reader)
+        return encoder_spec(
+            architecture,
+            reader,
+            activation=read_activation(reader, "hidden_act"),
+            types=reader.integer("type_vocab_size", 2),
+            embedding_size=reader.integer("embedding_size", 128),
         )
 
 

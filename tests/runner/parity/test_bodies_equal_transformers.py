@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +35,7 @@ def written(folder: Path, kind: str, name: str, **more: object) -> PreTrainedMod
 
 @torch.inference_mode()
 def states_of(model: PreTrainedModel, text: list[int]) -> Vector:
-    return model(input_ids=torch.tensor([text])).last_hidden_state[0].numpy()  # type: ignore[no-any-return]
+    return model(input_ids=torch.tensor([text])).last_hidden_state[0].float().numpy()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -80,7 +81,7 @@ def test_bodies_that_the_adapter_runs(tmp_path: Path, name: str) -> None:
     ("kind", "architecture", "words"),
     [
         ("mpnet", "MPNetModel", "a bias by relative position"),
-        ("electra", "ElectraModel", "of encoders, BERT"),
+        ("albert", "AlbertModel", "of encoders, BERT"),
         ("deberta-v2", "DebertaV2ForSequenceClassification", "by relative positions"),
         ("bert", "BertForTokenClassification", "labels each token"),
         ("qwen3", "Qwen3ForTokenClassification", "labels each token"),
@@ -126,6 +127,31 @@ def test_a_body_that_sees_both_sides(
     if kernels == "native":
         alone = [pooled(engine, [text], pooling="mean")[0] for text in TEXTS]
         assert all((one == other).all() for one, other in zip(alone, found, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen3", "llama", "gemma3"])
+def test_sixty_four_texts_of_mixed_lengths_in_bfloat16(tmp_path: Path, name: str) -> None:
+    """Within 2e-2 of float32, or as near as transformers in bfloat16 where that is farther off itself."""
+    model = written(tmp_path, "AutoModel", name)
+    half = copy.deepcopy(model).bfloat16()
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(3, VOCABULARY, length).tolist() for length in rng.integers(1, 150, 64)]
+    engine = engine_of(tmp_path, kv_memory="64MiB", dtype="bfloat16", max_num_batched_tokens=512)
+
+    def vectors_of(states: Vector) -> list[Vector]:
+        return [each / np.linalg.norm(each) for each in (states[-1], states.mean(0))]
+
+    expected = [vectors_of(states_of(model, text)) for text in texts]
+    theirs = [vectors_of(states_of(half, text)) for text in texts]
+    found = zip(*(pooled(engine, texts, pooling=each) for each in ("last", "mean")), strict=True)
+    ours = [[each / np.linalg.norm(each) for each in pair] for pair in found]
+    for at in range(2):
+        far, bound = (
+            max(np.abs(one[at] - other[at]).max() for one, other in zip(each, expected, strict=True))
+            for each in (ours, theirs)
+        )
+        assert far <= max(2e-2, bound)
 
 
 def test_no_bit_of_a_score_depends_on_the_batch(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ CONFIGS = {
     "Bert": {**SHAPE, "max_position_embeddings": 150},
     "Roberta": {**SHAPE, "max_position_embeddings": 152, "type_vocab_size": 1, "pad_token_id": 1},
     "XLMRoberta": {**SHAPE, "max_position_embeddings": 152, "hidden_act": "gelu_new", "pad_token_id": 1},
+    "Electra": {**SHAPE, "max_position_embeddings": 150, "embedding_size": 64},
     "DistilBert": {**DISTIL, "max_position_embeddings": 150},
     "ModernBert": {**SHAPE, **TOKENS, "max_position_embeddings": 150, "local_attention": 20},
 }
@@ -107,6 +108,13 @@ def test_scores_are_transformers(tmp_path: Path, name: str, labels: int, more: M
             logits = model(input_ids=torch.tensor([prompt])).logits[0]
         expected = logits.sigmoid() if labels == 1 else logits.softmax(-1)
         np.testing.assert_allclose(scores, expected.numpy(), atol=1e-5)
+
+
+def test_narrow_embeddings_are_widened(tmp_path: Path) -> None:
+    model = made(tmp_path, "Electra", "ForPreTraining", embedding_size=24)
+    found = pooled(engine_of(tmp_path), pooling="cls")
+    expected = hidden_states(model.electra, PROMPTS[3])[0]
+    np.testing.assert_allclose(found[3], expected, atol=1e-5)
 
 
 def test_a_head_for_another_task_is_left_out(tmp_path: Path) -> None:
