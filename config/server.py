@@ -218,3 +218,7 @@ class ServerConfig(Config):
     max_log_len: int | None = Field(
         2000, gt=0, description="Characters of each prompt that `--log-prompts` logs."
     )
+    metrics_names: Literal["turnout", "vllm", "both"] = Field(
+        "turnout", description="Names of `/metrics`: `turnout:…`, vLLM's `vllm:…`, or both side by side."
+    )
+    """`vllm`: what vLLM lacks keeps its name. See [vLLM's names](metrics.md#under-vllms-names)."""

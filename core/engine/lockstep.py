@@ -89,7 +89,7 @@ class Lockstep:
                 request.timing.first_token = now
             sequence = request.live[0]
             ids = sequence.tokens
-            if token in request.stop_ids or len(ids) >= request.limit or request.prompt_scores_due:
+            if token in request.stop_ids or len(ids) >= request.limit or request.first_delta_due:
                 delta = resolve_placeholder(sequence, token, None)
                 ended = [sequence] if delta.finish_reason else []
                 deltas += self._table.deliver(request, [delta], ended, now)

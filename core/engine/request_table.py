@@ -82,12 +82,11 @@ class RequestTable:
     def deliver(
         self, request: Request, deltas: list[Delta], ended: list[TokenSequence], now: float
     ) -> list[Delta]:
-        """Adds prompt logprobs and timing to `deltas`, and retires the sequences that ended."""
+        """Adds what the first and the last delta tell to `deltas`, and retires the sequences that ended."""
         if ended and (lacking := self._lacking(request, len(request.live) - len(ended))):
             return self.fail(request, lacking, now)
-        if deltas and request.prompt_scores_due:
-            request.prompt_scores_due = False
-            deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
+        if deltas and request.first_delta_due:
+            deltas[0] = _first(request, deltas[0])
         if ended:
             # A strategy that does not stream may have sequences left when all choices have ended.
             ended = list(request.live) if request.ended == request.params.n else ended
@@ -120,6 +119,7 @@ class RequestTable:
                 finish_reason="stop",
                 pooled=pooled,
                 cached_tokens=request.cached_tokens,
+                begun=_begun(request.timing),
                 timing=request.timing if request.spec.timing else None,
             )
         ]
@@ -159,3 +159,18 @@ class RequestTable:
             self._scheduler.predictions.observe(request.view)
         self._admission.observe(request)
         self._observers.request_finished(request, reason)
+
+
+def _first(request: Request, delta: Delta) -> Delta:
+    """Returns a request's first delta with what only that one tells."""
+    request.first_delta_due = False
+    scores = request.prompt_scores if request.prompt_scores_due else None
+    request.prompt_scores_due = False
+    return msgspec.structs.replace(delta, begun=_begun(request.timing), prompt_logprobs=scores)
+
+
+def _begun(timing: Timing) -> tuple[float, float] | None:
+    """Returns how long a request waited, and how long its first token took then."""
+    if timing.scheduled is None or timing.first_token is None:
+        return None
+    return max(0.0, timing.scheduled - timing.arrival), max(0.0, timing.first_token - timing.scheduled)

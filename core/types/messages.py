@@ -159,6 +159,8 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     """The stop token that ended it."""
     cached_tokens: int = 0
     """Prompt tokens whose KV was found in memory, and not computed."""
+    begun: tuple[float, float] | None = None
+    """On a request's first delta: seconds that it waited to be admitted, and then until its first token."""
     cumulative_logprob: float | None = None
     """Over all tokens of a choice that is sent whole, under the model's own distribution."""
     score: float | None = None

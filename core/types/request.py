@@ -199,6 +199,7 @@ class Request:
         "decoding",
         "ended",
         "fault",
+        "first_delta_due",
         "forks",
         "limit",
         "live",
@@ -259,6 +260,8 @@ class Request:
         """Log-probabilities of the prompt from its second token on, as far as computed, if it wants them."""
         self.prompt_scores_due = spec.params.prompt_logprobs is not None
         """Whether the `prompt_scores` still have to be sent to the client."""
+        self.first_delta_due = True
+        """Whether its first delta, which tells more than those that follow, still has to be sent."""
         self.cached_tokens = 0
         """Prompt tokens that were cached when it was first admitted."""
         self.most_computed = 0
@@ -283,7 +286,7 @@ class Request:
         if not resume.choices:
             return
         self.timing.first_token = resume.first_token
-        self.prompt_scores_due = False
+        self.prompt_scores_due = self.first_delta_due = False
         self.forks = self.width - 1
         self.ended = self.params.n - len(resume.choices)
         self.output_tokens = sum(len(output) for _, output in resume.choices)

@@ -20,6 +20,7 @@ from turnout.server.http.openapi.operation import operation
 from turnout.server.metrics.arm_metrics import Labelled, Merged, Together
 from turnout.server.metrics.engine_metrics import Scrape
 from turnout.server.metrics.model_metrics import ModelScrape
+from turnout.server.metrics.vllm_names import named
 
 __all__ = ["metrics"]
 
@@ -33,7 +34,8 @@ written in a turn of the event loop."""
 async def metrics(request: Request) -> Response:
     """Shows metrics for Prometheus."""
     context = context_of(request)
-    collected: Collector = Merged(await asyncio.gather(*map(_of_model, context.each)))
+    merged = Merged(await asyncio.gather(*map(_of_model, context.each)))
+    collected = named(merged, context.config.metrics_names)
     if by_admin(request):
         collected = Together([collected, context.key_metrics])
     pace: Pace = request.app.state.pace

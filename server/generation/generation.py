@@ -214,6 +214,8 @@ class Generation:
         with RequestMeter(self.metrics, request, self._began) as meter:
             async with aclosing(self._submit(request)) as deltas:
                 async for delta in deltas:
+                    if delta.begun is not None:
+                        meter.begin(delta.begun, delta.cached_tokens)
                     added = self._feed(request, first + delta.index, delta)
                     meter.take(added)
                     if self.prompt_only:

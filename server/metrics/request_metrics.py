@@ -32,6 +32,7 @@ FIRST_TOKEN = (
     640, 2560,
 )
 PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
+CHOICES = (1, 2, 5, 10, 20)
 WHOLE = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 # fmt: on
 
@@ -77,11 +78,35 @@ class RequestMetrics:
         self.whole = self._histogram(
             "e2e_request_latency_seconds", "Time from a request's arrival to the end of a choice.", WHOLE
         )
+        self.queue = self._histogram(
+            "request_queue_time_seconds", "Time from a request's arrival until it was admitted.", WHOLE
+        )
+        self.prefill = self._histogram(
+            "request_prefill_time_seconds", "Time from a request's admission to its first token.", WHOLE
+        )
+        self.decode = self._histogram(
+            "request_decode_time_seconds", "Time from a finished choice's first token to its last.", WHOLE
+        )
+        self.inference = self._histogram(
+            "request_inference_time_seconds",
+            "Time from a request's admission to the last token of a finished choice.",
+            WHOLE,
+        )
         self.prompt_lengths = self._histogram(
             "request_prompt_tokens", "Tokens in a prompt, counted when its first token comes.", lengths
         )
         self.output_lengths = self._histogram(
             "request_generation_tokens", "Tokens in a finished choice.", lengths
+        )
+        self.longest = self._histogram(
+            "request_max_num_generation_tokens", "Tokens in a finished request's longest choice.", lengths
+        )
+        self.choices = self._histogram("request_params_n", "Choices that a request wants.", CHOICES)
+        self.most_tokens = self._histogram(
+            "request_params_max_tokens", "Tokens that a request allows each of its choices.", lengths
+        )
+        self.cached_tokens = self._counter(
+            "prompt_tokens_cached", "Of the prompt tokens, those whose KV was cached."
         )
         self.prompt_tokens = self._counter(
             "prompt_tokens", "Prompt tokens, counted when the first token comes."
@@ -143,6 +168,12 @@ class RequestMeter:
         self._prompt_tokens = len(request.prompt)
         self._open = request.params.n
         self._arrival = arrival
+        self._params = request.params
+        self._pooled = request.pooling is not None
+        self._prefill: float | None = None
+        """Seconds from its admission to its first token."""
+        self._longest = 0
+        """Tokens of its longest choice that has ended."""
         self._begun = False
         self._choices: dict[int, _ChoiceTimes] = {}
         self._outcomes: list[Outcome] = []
@@ -161,6 +192,18 @@ class RequestMeter:
             self._end_open("error", str(error))
         if self._record_end is not None:
             self._record_end(self._outcomes)
+
+    def begin(self, begun: tuple[float, float], cached_tokens: int) -> None:
+        """Count what is known with the first delta: seconds until it was admitted, and to its first token."""
+        waited, self._prefill = begun
+        metrics = self._metrics
+        metrics.queue.observe(waited)
+        metrics.prefill.observe(self._prefill)
+        metrics.cached_tokens.inc(cached_tokens)
+        if not self._pooled:
+            metrics.choices.observe(self._params.n)
+            if self._params.max_tokens is not None:
+                metrics.most_tokens.observe(self._params.max_tokens)
 
     def take(self, delta: TextDelta) -> None:
         """Count what came for a choice."""
@@ -201,6 +244,13 @@ class RequestMeter:
             return
         self._metrics.whole.observe(now - self._arrival)
         self._metrics.output_lengths.observe(choice.tokens)
+        self._longest = max(self._longest, choice.tokens)
+        if not self._open:
+            self._metrics.longest.observe(self._longest)
+        decode = choice.latest - choice.first
+        self._metrics.decode.observe(decode)
+        if self._prefill is not None:
+            self._metrics.inference.observe(self._prefill + decode)
         if choice.tokens > 1:
             self._metrics.per_token.observe((choice.latest - choice.first) / (choice.tokens - 1))
 

@@ -100,6 +100,8 @@ class Asked:
             with RequestMeter(metrics, specs[number], began) as meter:
                 async with aclosing(submit(specs[number])) as deltas:
                     async for delta in deltas:
+                        if delta.begun is not None:
+                            meter.begin(delta.begun, delta.cached_tokens)
                         if delta.pooled is not None:
                             found[number] = delta.pooled
                             meter.take_pooled()

@@ -126,7 +126,18 @@ def test_prometheus_answers_every_panel_under_load(tmp_path: Path) -> None:
     keys.write_text("- {name: search, key: secret}\n")
     memory = ["--kv-memory", "16MiB"]
     trial = ["--ab", "other:scheduler=sjf", "--admission", "queue-time", "--admin-key", "admin", *memory]
-    fleet = ["--replicas", "2", "--spec-ngram", "--api-key-file", str(keys), "--admin-key", "admin", *memory]
+    fleet = [
+        "--replicas",
+        "2",
+        "--spec-ngram",
+        "--metrics-names",
+        "both",
+        "--api-key-file",
+        str(keys),
+        "--admin-key",
+        "admin",
+        *memory,
+    ]
     with serving(*trial) as arms, serving(*fleet, key="secret") as replicas:
         targets = {"arms": arms.url, "fleet": replicas.url}
         with prometheus(tmp_path, targets) as asked, load([arms, replicas]):
@@ -137,6 +148,8 @@ def test_prometheus_answers_every_panel_under_load(tmp_path: Path) -> None:
                 for row in board.rows:
                     for panel in row.panels:
                         _check(asked, board.title, row.title, panel)
+            for expr in vllm_queries():
+                assert asked.ask(expr), f"vLLM's: no data for {expr}"
             for variable in ("instance", "model_name"):
                 assert asked.get(f"/api/v1/label/{variable}/values")
             known = asked.get("/api/v1/rules")["groups"]
@@ -144,6 +157,42 @@ def test_prometheus_answers_every_panel_under_load(tmp_path: Path) -> None:
             assert all(f'"{rule["alert"]}"' in told for rule in rules())
             assert '"health": "ok"' in told and '"health": "err"' not in told
             assert not (firing := asked.ask('ALERTS{alertstate="firing"}')), firing
+
+
+def vllm_queries() -> Iterator[str]:
+    """What vLLM's published boards do with its metrics."""
+    chosen = '{model_name=~"turnout-tiny", engine=~".*"}'
+    server = f"{chosen}[20s]"
+    for name in (
+        "time_to_first_token_seconds",
+        "inter_token_latency_seconds",
+        "time_per_output_token_seconds",
+        "e2e_request_latency_seconds",
+        "request_prompt_tokens",
+        "request_generation_tokens",
+    ):
+        yield f"histogram_quantile(0.9, sum by (le) (rate(vllm:{name}_bucket{server})))"
+        yield f"rate(vllm:{name}_sum{server}) / rate(vllm:{name}_count{server})"
+    for name in (
+        "queue_time_seconds",
+        "prefill_time_seconds",
+        "decode_time_seconds",
+        "max_num_generation_tokens",
+    ):
+        yield f"rate(vllm:request_{name}_sum{server})"
+    yield f"sum by (finished_reason) (increase(vllm:request_success_total{server}))"
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        yield f"max by (instance, engine) (vllm:{name}{chosen})"
+    yield 'sum(vllm:num_requests_waiting_by_reason{reason="capacity"})'
+    for part, whole in (
+        ("prefix_cache_hits", "prefix_cache_queries"),
+        ("prompt_tokens_cached", "prompt_tokens"),
+        ("spec_decode_num_draft_tokens", "spec_decode_num_drafts"),
+        ("spec_decode_num_accepted_tokens", "spec_decode_num_draft_tokens"),
+        ("num_preemptions", "generation_tokens"),
+    ):
+        yield f"sum(rate(vllm:{part}_total{server})) / sum(rate(vllm:{whole}_total{server}))"
+    yield "vllm:cache_config_info"
 
 
 def _check(asked: Prometheus, board: str, row: str, panel: Panel) -> None:
