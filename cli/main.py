@@ -18,6 +18,7 @@ COMMANDS = {
     "simulate": LazyCommand(
         "turnout.cli.simulate:command", "Serve a workload on a virtual clock, with a cost model of steps."
     ),
+    "top": LazyCommand("turnout.cli.top.command:command", "Watch a running server in the terminal."),
     "trace": LazyCommand("turnout.cli.trace:command", "Record what a running server does."),
     "view": LazyCommand("turnout.cli.view:command", "Show a recorded or simulated run in the console."),
     "profile": LazyCommand("turnout.cli.profile:command", "Measure how long steps take on this machine."),

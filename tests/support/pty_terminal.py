@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
+
+    def resize(self, lines: int, columns: int) -> None:
+        termios.tcsetwinsize(self._master, (lines, columns))
 
     def wait_for(self, text: str, since: int = 0) -> int:
         """Read until `text` shows after position `since` of the screen; returns where it ends."""
@@ -45,8 +49,11 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*arguments: str) -> Iterator[Terminal]:
+def terminal(*arguments: str, size: tuple[int, int] | None = None, **environment: str) -> Iterator[Terminal]:
+    """size: lines and columns."""
     master, slave = pty.openpty()
+    if size is not None:
+        termios.tcsetwinsize(slave, size)
     os.set_blocking(master, False)
     # A session's first terminal opened is the one that Ctrl-C reaches it from.
     code = "import os; os.open(os.ttyname(0), os.O_RDWR); from turnout.cli.main import main; main()"
@@ -56,7 +63,7 @@ def terminal(*arguments: str) -> Iterator[Terminal]:
         stdout=slave,
         stderr=slave,
         start_new_session=True,
-        env={**os.environ, "TERM": "dumb"},
+        env={**os.environ, "TERM": "dumb", **environment},
     )
     os.close(slave)
     try:
