@@ -167,7 +167,7 @@ _REQUEST = (
 
 
 def _engines(watched: Watched, now: float, width: int) -> Table:
-    rows = []
+    rows: list[list[str | Text]] = []
     for engine in sorted(watched.engines.values(), key=lambda each: each.key):
         row = engine_figures(watched, engine, now)
         full = row["kv_use"] is not None and row["kv_use"] > FULL
@@ -192,7 +192,7 @@ def _engines(watched: Watched, now: float, width: int) -> Table:
 
 def _requests(shown: Sequence[dict[str, Any]], several: bool, width: int) -> Table:
     columns = [column for column in _REQUEST if several or column.title != "ENGINE"]
-    rows = []
+    rows: list[list[str | Text]] = []
     for row in shown:
         out, most = row["output_tokens"], row["max_tokens"]
         rows.append(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from asking import COMPLETIONS
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from running_server import RunningServer, Start, eventually
 
-from turnout.server.metrics.vllm_names import OLDER, SAME
+from turnout.server.metrics.arm_metrics import Labelled, Merged, Together
+from turnout.server.metrics.vllm_names import OLDER, SAME, named
 
 LATENCIES = [
     "time_to_first_token_seconds",
@@ -167,32 +169,48 @@ def _waiting(families: dict[str, Metric]) -> dict[str, float]:
     return {} if family is None else {each.labels["reason"]: each.value for each in family.samples}
 
 
-def test_engines_are_the_replicas(start: Start) -> None:
+def test_engines_are_the_replicas_of_each_model_and_arm() -> None:
     """Of what the server measures over several, no single engine is named."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    one = Together([Labelled("replica", {"0": running("m"), "1": running("m")}), tokens("m")])
+    trial = Labelled("arm", {"a": Together([running("n"), tokens("n")]), "b": running("n")})
+    found = named(Merged([one, trial]), "vllm").collect()
+    told = {
+        (each.name, each.labels["model_name"], each.labels.get("arm", ""), each.labels["engine"])
+        for family in found
+        for each in family.samples
+        if family.name in ("vllm:num_requests_running", "vllm:generation_tokens")
+    }
+    assert told == {
+        ("vllm:num_requests_running", "m", "", "0"),
+        ("vllm:num_requests_running", "m", "", "1"),
+        ("vllm:generation_tokens_total", "m", "", "all"),
+        ("vllm:num_requests_running", "n", "a", "0"),
+        ("vllm:num_requests_running", "n", "b", "0"),
+        ("vllm:generation_tokens_total", "n", "a", "0"),
+    }
 
-    from turnout.server.metrics.arm_metrics import Labelled, Together
-    from turnout.server.metrics.vllm_names import named
 
-    running = GaugeMetricFamily("turnout:num_requests_running", "", labels=["model_name"])
-    running.add_metric(["m"], 1)
-    tokens = CounterMetricFamily("turnout:generation_tokens", "", labels=["model_name"])
-    tokens.add_metric(["m"], 9)
+class Given(Collector):
+    def __init__(self, make: Callable[[], Metric]) -> None:
+        self._make = make
 
-    class Of:
-        def __init__(self, family: Metric) -> None:
-            self.family = family
+    def collect(self) -> Iterator[Metric]:
+        yield self._make()
 
-        def collect(self) -> Iterator[Metric]:
-            copy = Metric(self.family.name, "", self.family.type)
-            copy.samples = list(self.family.samples)
-            yield copy
 
-    engines = Labelled("replica", {"0": Of(running), "1": Of(running)})
-    found = named(Together([engines, Of(tokens)]), "vllm").collect()
-    labels = {(s.name, s.labels["engine"]) for family in found for s in family.samples}
-    assert {
-        ("vllm:num_requests_running", "0"),
-        ("vllm:num_requests_running", "1"),
-        ("vllm:generation_tokens_total", "all"),
-    } <= labels
+def running(model: str) -> Collector:
+    def make() -> Metric:
+        family = GaugeMetricFamily("turnout:num_requests_running", "", labels=["model_name"])
+        family.add_metric([model], 1)
+        return family
+
+    return Given(make)
+
+
+def tokens(model: str) -> Collector:
+    def make() -> Metric:
+        family = CounterMetricFamily("turnout:generation_tokens", "", labels=["model_name"])
+        family.add_metric([model], 9)
+        return family
+
+    return Given(make)
