@@ -6,7 +6,7 @@ Nothing here imports torch; tensors appear in annotations alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from turnout.core.types.plan import Move
     from turnout.core.types.request import Sequence as TokenSequence
 
-__all__ = ["BlockMap", "KVBackend", "KVCache", "PoolSize", "PrefixAnnouncer", "PrefixPins", "Span"]
+__all__ = [
+    "BlockMap",
+    "KVBackend",
+    "KVCache",
+    "KVDigest",
+    "KVDigests",
+    "PoolSize",
+    "PrefixAnnouncer",
+    "PrefixPins",
+    "Span",
+]
 
 
 class Span(NamedTuple):
@@ -184,6 +194,29 @@ class BlockMap(Protocol):
 
     def pins(self) -> Iterable[tuple[str, Sequence[int]]]:
         """Query: the blocks in memory of each pinned prefix, by its name."""
+        ...
+
+
+class KVDigest(NamedTuple):
+    """Numbers that are equal where the books of two caches are."""
+
+    parts: Mapping[str, int]
+    """By what they are of, as ``free blocks``: an error names the parts that differ."""
+    sequences: Mapping[int, int]
+    """Of what each sequence holds, by its id."""
+
+
+@runtime_checkable
+class KVDigests(Protocol):
+    """What a `KVCache` has besides if ranks that keep the same books can compare them.
+
+    With ``--tensor-parallel-size`` each rank keeps a cache of its own, and repeats the transitions of rank 0:
+    equal transitions must leave equal books, whatever the process. What a cache does not tell is not
+    compared; all are compared by `free`.
+    """
+
+    def digests(self) -> KVDigest:
+        """Query: digests of its books, asked for every few dozen steps."""
         ...
 
 

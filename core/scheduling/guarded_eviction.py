@@ -24,7 +24,7 @@ class GuardedEviction(EvictionPolicy):
     def __init__(self, policy: EvictionPolicy, *, strict: bool = False) -> None:
         self.policy = policy
         self.failed = False
-        self._strict = strict
+        self.strict = strict
         self._given: dict[int, None] = {}
         """Blocks to choose among, in the order in which they were released; of a policy that failed an
         `OrderedDict`, from which the first can be taken quickly."""
@@ -73,7 +73,7 @@ class GuardedEviction(EvictionPolicy):
         return block
 
     def _fault(self, method: str, error: BaseException) -> None:
-        if self._strict:
+        if self.strict:
             raise PolicyError(fault_message(title_of(self.policy, "kv_eviction"), method, error)) from error
         self.failed = True
         self._given = OrderedDict(self._given)

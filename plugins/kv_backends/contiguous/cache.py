@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from turnout.core.interfaces.kv import PoolSize, Span
+from turnout.core.interfaces.kv import KVDigest, PoolSize, Span
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Request
@@ -68,6 +68,10 @@ class ContiguousCache:
 
     def fits(self, spans: Sequence[Span]) -> bool:
         return self._ranges.fits(self._lengths(spans))
+
+    def digests(self) -> KVDigest:
+        held = {number: slab.start for number, slab in self.slabs.items()}
+        return KVDigest({"swapped positions": self._swap.used}, held)
 
     # -------------------------------------------------------------- transitions
 

@@ -17,9 +17,10 @@ each group, and all groups take blocks of the same pool.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from zlib import crc32
 
 from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.kv import PoolSize, PrefixPins, Span
+from turnout.core.interfaces.kv import KVDigest, PoolSize, PrefixPins, Span
 from turnout.core.types.block_events import BlockEvent
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
@@ -106,6 +107,19 @@ class PagedCache:
 
     def fits(self, spans: Sequence[Span]) -> bool:
         return self._cover(spans) or self._have_room(spans, self._attachments(spans))
+
+    def digests(self) -> KVDigest:
+        sequences: dict[int, int] = {}
+        for tables in self._groups:
+            for number, table in tables.of.items():
+                sequences[number] = crc32(table, sequences.get(number, 0))
+        blocks = self._blocks
+        parts = {
+            "states of blocks": crc32(blocks.states),
+            "registered blocks": len(blocks.block_of),
+            "swapped blocks": self._swap.used,
+        }
+        return KVDigest(parts, sequences)
 
     # -------------------------------------------------------------- transitions
 
