@@ -13,6 +13,7 @@ from turnout.core.registry.spec import PluginSpec
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.loading import load_model
 from turnout.models.meta_model import count_parameters
+from turnout.models.sharding.plan import ShardPlan
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.checkpoint import Checkpoint
 from turnout.runner.memory.budget import format_bytes
@@ -28,14 +29,22 @@ def load_weights(
     context: ComputeContext,
     *,
     progress: bool = True,
+    shards: ShardPlan | None = None,
 ) -> nn.Module:
     """Loads the model of `checkpoint`, quantized as the plugin spec `quantization` says.
+
+    shards: what this rank has of it; None: all.
 
     Raises ConfigError where the checkpoint is quantized in another way, or where its weights do not fit.
     """
     adopter = _adopter(registry, checkpoint, quantization)
     plain = PluginSpec.parse(quantization).name == UNQUANTIZED
-    if adopter is None and plain:
+    if adopter is not None and shards is not None:
+        raise ConfigError(
+            f"{checkpoint.folder} is quantized already, which ranks cannot divide; leave "
+            "--tensor-parallel-size out, or take the checkpoint with unquantized weights and --quantization"
+        )
+    if adopter is None and plain and (shards is None or shards.rank == 0):  # of all ranks of a machine
         _check_room(checkpoint, context)
     return load_model(
         checkpoint.folder,
@@ -45,6 +54,7 @@ def load_weights(
         quantizer=adopter or registry.create("quantization", quantization),
         quantized=adopter is None and not plain,
         progress=progress,
+        shards=shards,
     )
 
 

@@ -40,6 +40,9 @@ from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
 from turnout.models.encoder.fused import fuse_encoder
 from turnout.models.encoder.native_stack import use_native_encoder
 from turnout.models.meta_model import meta_model
+from turnout.models.sharding.layers import join_ranks
+from turnout.models.sharding.placing import of_rank
+from turnout.models.sharding.plan import ShardPlan
 
 __all__ = ["load_model"]
 
@@ -53,6 +56,7 @@ def load_model(
     quantizer: Quantizer | Adopter | None = None,
     quantized: bool = False,
     progress: bool = True,
+    shards: ShardPlan | None = None,
 ) -> nn.Module:
     """Build the family's module and fill it from the checkpoint in `folder`.
 
@@ -61,15 +65,17 @@ def load_model(
     and other linear layers are packed for them, as early as possible. Raises ModelError, naming tensor and
     file, unless the checkpoint holds exactly the model's tensors; ConfigError if it is to be `quantized` and
     the quantizer wants none of its layers.
+
+    shards: what of each parameter this rank has, where no layer is stored quantized; None: all.
     """
     kernels = context.kernels
     adopter = quantizer if isinstance(quantizer, Adopter) else None
-    module = _fused(meta_model(family, spec), kernels)
+    module = _fused(meta_model(family, spec if shards is None else shards.spec), kernels)
     name_plugin(module, title_of(family, "model"))
     slots = parameter_slots(module)
     held = () if adopter is None else adopter.held_blocks(context)
     index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held)
-    loader = _Loader(module, context, index.quantized)
+    loader = _Loader(module, context, index.quantized, shards)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
     shown = tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True)
     for unit in counted(index.units, shown):
@@ -96,6 +102,7 @@ def load_model(
         pack_rest(module, kernels)
     loader.freed.trim()
     _place_buffers(module, context.device)
+    join_ranks(module, shards)
     return module.eval()
 
 
@@ -128,9 +135,14 @@ class _Loader:
     """Puts tensors and layers into the module, and returns freed memory to the system."""
 
     def __init__(
-        self, module: nn.Module, context: ComputeContext, quantized: Mapping[str, QuantizedLayer]
+        self,
+        module: nn.Module,
+        context: ComputeContext,
+        quantized: Mapping[str, QuantizedLayer],
+        shards: ShardPlan | None,
     ) -> None:
         """quantized: the layers that are stored quantized, by name."""
+        self._shards = shards
         self.module, self.context, self.quantized = module, context, quantized
         self.freed = MallocTrim()
         self.converted = 0
@@ -144,6 +156,8 @@ class _Loader:
     def fill(self, slot: ParameterSlot, entry: TensorEntry) -> bool:
         """Read a parameter, or a part of one, and set it under all its names once it is complete."""
         device, dtype = self.context.device, self._dtype(slot)
+        if self._shards is not None:
+            entry = of_rank(entry, slot, self._shards)
         if entry.placement.into:
             stack = self._stacks.get(slot.name) or StackedTensor(slot.shape, device, dtype)
             self._stacks[slot.name] = stack

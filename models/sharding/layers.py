@@ -1,0 +1,113 @@
+"""Layers that put ranks' shares together. Each goes around a layer that computes one share, however it does.
+
+They are put in place when all weights are there: quantizers and packing have seen plain, narrower layers.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.interfaces.collective import Collective
+from turnout.models.decoder.experts import Experts
+from turnout.models.decoder.layers import Norm
+from turnout.models.sharding.plan import ShardPlan
+
+__all__ = ["SplitEmbedding", "SplitHead", "SplitNorm", "Summed", "SummedExperts", "join_ranks"]
+
+
+def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
+    """Puts these layers around those of `module` whose inputs or outputs are split; None: around none."""
+    if plan is None:
+        return
+    collective = plan.collective
+    experts = {name for name, layer in module.named_modules() if isinstance(layer, Experts)}
+    inside = tuple(f"{name}." for name in experts)
+    for name in plan.summed:
+        if not name.startswith(inside):
+            module.set_submodule(name, Summed(module.get_submodule(name), collective))
+    for name in experts:
+        module.set_submodule(name, SummedExperts(module.get_submodule(name), collective))
+    for name in plan.norms:
+        norm = module.get_submodule(name)
+        module.set_submodule(name, SplitNorm(norm, collective))
+    for name in plan.embeddings:
+        rows = plan.spec.vocab_size
+        module.set_submodule(name, SplitEmbedding(module.get_submodule(name), rows, collective))
+    if plan.head is not None:
+        head = module.get_submodule(plan.head)
+        module.set_submodule(plan.head, SplitHead(head, plan.vocab_size, collective))
+
+
+class Summed(nn.Module):
+    """A linear layer whose inputs are split: ranks add up what they put out. The bias is rank 0's."""
+
+    def __init__(self, layer: nn.Module, collective: Collective) -> None:
+        super().__init__()
+        self.layer, self.collective = layer, collective
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.collective.all_reduce(self.layer(x))
+
+
+class SummedExperts(nn.Module):
+    """Experts of which each rank has a part: what all chosen ones put out is added up at once."""
+
+    def __init__(self, experts: nn.Module, collective: Collective) -> None:
+        super().__init__()
+        self.experts, self.collective = experts, collective
+
+    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        return self.collective.all_reduce(self.experts(x, chosen, weights))
+
+
+class SplitNorm(Norm):
+    """The root mean square norm of what is split: ranks add up squares.
+
+    Where several ranks have the same KV head, each head counts as often as every other.
+    """
+
+    weight: Tensor
+
+    def __init__(self, like: nn.Module, collective: Collective) -> None:
+        """like: `RMSNorm`, or what computes the same."""
+        super().__init__()
+        self.weight = like.get_parameter("weight")
+        self.eps = float(getattr(like, "eps"))  # noqa: B009  # modules' attributes are not typed
+        self.collective = collective
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        squares = self.collective.all_reduce(wide.pow(2).sum(-1, keepdim=True))
+        wide = wide * torch.rsqrt(squares / (x.shape[-1] * self.collective.size) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+class SplitEmbedding(nn.Module):
+    """An embedding of which each rank has the rows of neighbouring tokens; the others add 0."""
+
+    def __init__(self, rows: nn.Module, count: int, collective: Collective) -> None:
+        super().__init__()
+        self.rows, self.collective = rows, collective
+        self.count, self.first = count, collective.rank * count
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        own = tokens - self.first
+        others = (own < 0) | (own >= self.count)
+        found: Tensor = self.rows(own.clamp(0, self.count - 1))
+        return self.collective.all_reduce(found.masked_fill(others[:, None], 0.0))
+
+
+class SplitHead(nn.Module):
+    """A head of which each rank has the logits of neighbouring tokens; rank 0 gets all, others none."""
+
+    def __init__(self, layer: nn.Module, vocab_size: int, collective: Collective) -> None:
+        super().__init__()
+        self.layer, self.vocab_size, self.collective = layer, vocab_size, collective
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns [rows, vocab_size] on rank 0, and [0, vocab_size] elsewhere. x: [rows, hidden_size]."""
+        gathered = self.collective.gather(self.layer(x))
+        if gathered is None:
+            return x.new_empty(0, self.vocab_size)
+        return gathered[:, : self.vocab_size].contiguous()

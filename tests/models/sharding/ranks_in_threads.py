@@ -1,0 +1,118 @@
+"""Ranks of one model as threads of this process: the mechanism alone, without processes and kernels."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from turnout.core.interfaces.compute import ComputeContext
+from turnout.core.interfaces.kv import PoolSize, Span
+from turnout.core.registry.registry import Registry
+from turnout.core.types.plan import Chunk, Plan
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.models.sharding.plan import ShardPlan, plan_shards
+from turnout.plugins.decoding.greedy import Greedy
+from turnout.plugins.evictions.lru import Lru
+from turnout.runner.checkpoint import open_checkpoint
+from turnout.runner.execution.model_runner import ModelRunner
+from turnout.runner.kv_memory import KVHalves
+from turnout.runner.policies import kv_for_model
+from turnout.runner.weights import load_weights
+
+CONTEXT = ComputeContext(torch.device("cpu"), torch.float32)
+PROMPT = [3, 141, 59, 26, 53, 58, 97, 93, 23, 84, 62, 64, 33, 83, 27, 95, 2, 88, 41, 97, 16, 93, 99, 37, 51]
+
+
+class Meeting:
+    """Where threads exchange tensors."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=60)
+        self.given: list[Tensor | None] = [None] * size
+
+    def exchange(self, rank: int, x: Tensor) -> list[Tensor]:
+        self.given[rank] = x.clone()
+        self.barrier.wait()
+        found = list(self.given)
+        self.barrier.wait()
+        return found
+
+
+class ThreadCollective:
+    """What models need of a Collective."""
+
+    def __init__(self, meeting: Meeting, rank: int, size: int) -> None:
+        self.meeting, self.rank, self.size = meeting, rank, size
+        self.sums = 0
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        self.sums += 1
+        total, *others = self.meeting.exchange(self.rank, x)
+        total = total.clone()
+        for other in others:
+            total += other
+        return total
+
+    def all_reduce_max(self, x: Tensor) -> Tensor:
+        return torch.stack(self.meeting.exchange(self.rank, x)).amax(0)
+
+    def gather(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor | None:
+        given = self.meeting.exchange(self.rank, x)
+        return torch.cat(given, dim=-1) if self.rank == 0 else None
+
+
+def on_ranks(size: int, work: Callable[[ThreadCollective], object]) -> list:
+    """Runs `work` on each rank; returns what it returned, in the order of ranks."""
+    meeting = Meeting(size)
+
+    def run(rank: int) -> object:
+        try:
+            with torch.inference_mode():
+                return work(ThreadCollective(meeting, rank, size))
+        except BaseException:
+            meeting.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        futures = [pool.submit(run, rank) for rank in range(size)]
+    faults = [future.exception() for future in futures if future.exception()]
+    for fault in faults:
+        if not isinstance(fault, threading.BrokenBarrierError):
+            raise fault
+    return [future.result() for future in futures]
+
+
+@torch.inference_mode()
+def logits_of(folder: Path, collective: ThreadCollective | None = None, quantization: str = "none") -> Tensor:
+    """The logits of a prompt in two chunks, the rest token by token: [tokens, vocabulary] on rank 0."""
+    registry = Registry.load()
+    checkpoint = open_checkpoint(registry, str(folder))
+    shards = None if collective is None else plan_shards(checkpoint.family, checkpoint.spec, collective)
+    spec = checkpoint.spec if shards is None else shards.spec
+    model = load_weights(registry, checkpoint, quantization, CONTEXT, progress=False, shards=shards)
+    halves = KVHalves(kv_for_model(registry.create("kv", "paged"), spec), spec, CONTEXT)
+    cache = halves.cache(PoolSize(256), Lru())
+    runner = ModelRunner(model, halves.attention(cache), CONTEXT.device)
+    request = Request(
+        RequestSpec(id="r", prompt=PROMPT, params=SamplingParams(), seed=0), Greedy(), 0.0, 64, frozenset()
+    )
+    (sequence,) = request.live
+    assert cache.reserve([Span(sequence, 0, len(PROMPT))])
+    found, start = [], 0
+    for length in (9, 7, *[1] * (len(PROMPT) - 16)):
+        chunk = Chunk(sequence, start, PROMPT[start : start + length], length)
+        found.append(runner.run(Plan([chunk], cache.drain())).values)
+        start += length
+    return torch.cat(found)
+
+
+def shards_of(folder: Path, size: int) -> ShardPlan:
+    registry = Registry.load()
+    checkpoint = open_checkpoint(registry, str(folder))
+    return plan_shards(checkpoint.family, checkpoint.spec, ThreadCollective(Meeting(size), 0, size))
