@@ -139,6 +139,22 @@ class EngineConfig(Config):
         "default: 0, and 10 for a model that generates nothing beside others.",
     )
     """Beside others: it has only a part of the cores, by `--cpu-share` or `--cpu-engines`."""
+    tensor_parallel_size: int = Field(
+        1,
+        gt=0,
+        le=64,
+        description="Ranks that divide every layer of the model between them, a process each.",
+    )
+    """`-tp` is a short form. So far ranks are processes of one CPU machine. See
+    [one engine on several devices](../how-to/several-devices.md)."""
+    pipeline_parallel_size: int = Field(
+        1, gt=0, le=64, description="Ranks that divide the layers between them; only 1 is supported yet."
+    )
+    """`-pp` is a short form."""
+    enable_expert_parallel: bool = Field(
+        False, description="Give out experts whole to tensor parallel ranks; not supported yet."
+    )
+    """`-ep` is a short form."""
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
         description="Kernels for norms, gates and rotations on a GPU: `triton`, which are fused, or `torch`, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import as_plugin_errors, describe_error
+from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import PrefixAnnouncer
 from turnout.core.interfaces.logits_processor import ServedModel
@@ -30,6 +31,7 @@ from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.embedder.projections import load_projections
 from turnout.models.gguf.summary import describe_types
 from turnout.models.meta_model import count_parameters
+from turnout.models.sharding.local_spec import local_spec
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.attention_features import check_attention, encoder_config
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
@@ -53,6 +55,8 @@ from turnout.runner.policies import (
 from turnout.runner.pooling.building import build_pooling
 from turnout.runner.pooling.pairs import find_pair_template
 from turnout.runner.quantization_report import describe_quantization
+from turnout.runner.ranks.processes import config_of_rank
+from turnout.runner.ranks.rank_zero import RankZero, check_ranks
 from turnout.runner.resources import EngineResources
 from turnout.runner.step_limits import batched_tokens, context_length, step_capacity
 from turnout.runner.weights import load_weights, quantization_of
@@ -111,22 +115,39 @@ def build_engine(
         config = encoder_config(config, checkpoint.spec)
         policies = build_policies(registry, config)
     check_attention(registry, policies.kv, checkpoint.spec)
-    policies = serving(policies, checkpoint.spec)
     format = find_format(registry, config.format, checkpoint.folder, config.chat_template)
-    setup = ComputeSetup.chosen(config, checkpoint.spec)
-    budget = _budget(config, checkpoint.spec, policies, setup)
+    size = config.tensor_parallel_size
+    setup = ComputeSetup.chosen(
+        config if size == 1 else config_of_rank(config, 0, size), checkpoint.spec, overlapping=size == 1
+    )
+    check_ranks(config, checkpoint.spec, setup.device.type)
+    spec = checkpoint.spec if size == 1 else local_spec(checkpoint.spec, size)
+    policies = serving(policies, spec)
+    budget = _budget(config, spec, policies, setup)
+    group = None if size == 1 else _start_ranks(config, checkpoint, setup)
+    if group is not None:
+        policies = replace(policies, eviction=group.eviction(policies.eviction))
     # Before the weights are loaded: meanwhile processors prepare what they derive from the vocabulary.
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served, gather_rows, scatter_rows)
-    model = load_weights(registry, checkpoint, config.quantization, setup.context)
+    shards = None if group is None else group.shards
+    model = load_weights(registry, checkpoint, config.quantization, setup.context, shards=shards)
+    if group is not None:
+        group.wait_until_loaded()
     observers = build_observers(registry, config)
     resources = EngineResources(
         registry, policies.kv, served, checkpoint.spec, budget, setup, clock, observers
     )
     by_name = _start_decodings(policies, resources)
-    halves = KVHalves(policies.kv, checkpoint.spec, setup.context)
+    halves = KVHalves(policies.kv, spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
+    runner: Runner = ModelRunner(
+        model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture
+    )
+    books = kv.cache
+    if group is not None:
+        books, runner = group.books(kv.cache, kv.size), group.runner(runner, kv.cache)
     embedder = checkpoint.embedder
     projection = (
         None
@@ -139,12 +160,12 @@ def build_engine(
         build_scheduler(
             config,
             policies,
-            kv.cache,
+            books,
             kv.preemption,
             step_capacity(config, setup.device.type, budget.max_batched_tokens),
             Scheduler,
         ),
-        ModelRunner(model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture),
+        runner,
         policies.decodings,
         _limits(config, checkpoint, budget),
         clock,
@@ -164,7 +185,7 @@ def build_engine(
     return AssembledEngine(
         engine=engine,
         ready=_Parts(
-            config, checkpoint, setup, policies, budget, model, resources, kv, format, pooling.facts
+            config, checkpoint, setup, policies, budget, model, resources, kv, format, pooling.facts, group
         ).ready(),
         folder=checkpoint.folder,
         registry=registry,
@@ -173,6 +194,16 @@ def build_engine(
         dtype=setup.dtype,
         scheduler=str(PluginSpec.parse(config.scheduler)),
     )
+
+
+def _start_ranks(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSetup) -> RankZero:
+    decided = {
+        "model": str(checkpoint.folder),
+        "device": setup.device.type,
+        "dtype": str(setup.dtype).removeprefix("torch."),
+        "cpu_kernels": setup.cpu_kernels,
+    }
+    return RankZero.start(config.model_copy(update=decided), checkpoint.family, checkpoint.spec)
 
 
 def _start_decodings(policies: Policies, resources: EngineResources) -> dict[str, Decoding]:
@@ -206,6 +237,7 @@ def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Lim
 
 
 def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, setup: ComputeSetup) -> Budget:
+    """spec: of one rank's share, where there are several; the memory is that of all."""
     kv, length, tokens = (
         policies.kv,
         context_length(config, spec),
@@ -217,7 +249,7 @@ def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, setup: Co
         config=config,
         spec=spec,
         device=setup.device,
-        bytes_per_token=kv.bytes_per_token(spec, setup.dtype.itemsize),
+        bytes_per_token=config.tensor_parallel_size * kv.bytes_per_token(spec, setup.dtype.itemsize),
         unit=kv.unit,
         request_tokens=request_tokens,
         max_model_len=length,
@@ -243,6 +275,7 @@ class _Parts:
     kv: KVMemory
     format: FoundFormat
     pooling: PoolingFacts
+    group: RankZero | None
 
     def ready(self) -> Ready:
         return Ready(
@@ -291,7 +324,7 @@ class _Parts:
         return ModelFacts(
             architecture=spec.architecture,
             parameters=count_parameters(self.checkpoint.family, spec),
-            weight_bytes=weight_bytes(self.model),
+            weight_bytes=weight_bytes(self.model) + (0 if self.group is None else self.group.weights),
             weights=dtype if quantization == UNQUANTIZED else quantization,
         )
 
@@ -309,14 +342,17 @@ class _Parts:
         yield _describe_policies(self.resources.registry, self.config, quantization)
         dtype, device = str(setup.context.dtype).removeprefix("torch."), setup.context.device.type
         yield from describe_types(checkpoint.folder, dtype, device)
-        yield from describe_quantization(
-            self.model,
-            checkpoint.family,
-            checkpoint.spec,
-            context=setup.context,
-            options=_quantizer_options(self.resources.registry, self.config),
-        )
-        yield self.budget.describe(self.kv.cache, weight_bytes(self.model))
+        if self.group is None:  # it tries layers, and those of several ranks compute together
+            yield from describe_quantization(
+                self.model,
+                checkpoint.family,
+                checkpoint.spec,
+                context=setup.context,
+                options=_quantizer_options(self.resources.registry, self.config),
+            )
+        if self.group is not None:
+            yield self.group.describe(weight_bytes(self.model))
+        yield self.budget.describe(self.kv.cache, self._facts().weight_bytes)
         yield from self.kv.sums
         yield from getattr(self.kv.attention, "summary", ())  # a protocol, which need not be derived from
         yield from self.resources.summary

@@ -42,8 +42,11 @@ class ComputeSetup:
     """The nodes of a CPU that the engine keeps to; empty: it keeps to none."""
 
     @classmethod
-    def chosen(cls, config: EngineConfig, spec: ModelSpec) -> ComputeSetup:
-        """Chooses by `config`, and by the model's shape and dtype. Raises ConfigError for what is missing."""
+    def chosen(cls, config: EngineConfig, spec: ModelSpec, *, overlapping: bool = True) -> ComputeSetup:
+        """Chooses by `config`, and by the model's shape and dtype. Raises ConfigError for what is missing.
+
+        overlapping: False: steps do not overlap, whatever the device.
+        """
         device = choose_device(config.device)
         nodes: tuple[int, ...] = ()
         if device.type == "cpu":
@@ -58,6 +61,7 @@ class ComputeSetup:
         capture = choose_capture(device, config.enforce_eager)
         # A CPU computes a step while it is handed over, so there is nothing to do meanwhile.
         overlaps = device.type == "cuda" if config.async_scheduling is None else config.async_scheduling
+        overlaps = overlaps and overlapping
         return cls(ComputeContext(device, dtype, kernels), note, capture, overlaps, nodes)
 
     @property

@@ -67,6 +67,8 @@ class KVMemory:
     cache: KVCache
     attention: AttentionBackend
     preemption: Preemption
+    size: PoolSize
+    """What the cache was asked to have."""
     sums: Sequence[str] = ()
     """A line that says what a GPU's memory is used for; none on a CPU."""
 
@@ -106,7 +108,8 @@ def build_kv_memory(
     """
     activations = _activations(halves, budget, model, make_eviction()) if budget.sized_by_device else None
     swap, tokens = SwapMemory(budget), budget.tokens(taken, activations)
-    cache = halves.cache(PoolSize(tokens, swap.positions(tokens), budget.max_batched_tokens), eviction)
+    size = PoolSize(tokens, swap.positions(tokens), budget.max_batched_tokens)
+    cache = halves.cache(size, eviction)
     with halves.blamed("snapshot"):
         budget.check(cache)
         positions = cache.snapshot().swap
@@ -114,7 +117,7 @@ def build_kv_memory(
     preemption = build_preemption(budget.config, positions, costs)
     attention = halves.attention(cache)
     sums = [] if activations is None else [budget.describe_gpu(activations)]
-    return KVMemory(cache, attention, preemption, sums)
+    return KVMemory(cache, attention, preemption, size, sums)
 
 
 def _activations(halves: KVHalves, budget: Budget, model: nn.Module, eviction: EvictionPolicy) -> int:

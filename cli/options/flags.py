@@ -31,10 +31,18 @@ def config_options(*models: type[BaseModel]) -> Callable[[Function], Function]:
     return decorate
 
 
+SHORT = {
+    "tensor_parallel_size": ("-tp",),
+    "pipeline_parallel_size": ("-pp",),
+    "enable_expert_parallel": ("-ep",),
+}
+"""Short forms, which other servers have too."""
+
+
 def _flag(name: str, field: FieldInfo) -> Callable[[Function], Function]:
-    flag = name.replace("_", "-")
+    flag, short = name.replace("_", "-"), SHORT.get(name, ())
     if bool in (field.annotation, *get_args(field.annotation)):
-        return click.option(f"--{flag}/--no-{flag}", name, default=None, help=_help(field))
+        return click.option(*short, f"--{flag}/--no-{flag}", name, default=None, help=_help(field))
     if get_origin(field.annotation) is tuple:
         return click.option(
             f"--{flag}", name, multiple=True, callback=_none_if_empty, metavar="NAME", help=_described(field)
@@ -42,7 +50,7 @@ def _flag(name: str, field: FieldInfo) -> Callable[[Function], Function]:
     if get_origin(field.annotation) is Literal:
         choice = click.Choice(get_args(field.annotation))
         return click.option(f"--{flag}", name, type=choice, help=_help(field))
-    return click.option(f"--{flag}", name, metavar=_metavar(field), help=_help(field))
+    return click.option(*short, f"--{flag}", name, metavar=_metavar(field), help=_help(field))
 
 
 def _none_if_empty(

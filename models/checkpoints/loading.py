@@ -30,6 +30,7 @@ from turnout.models.checkpoints.index import (
 )
 from turnout.models.checkpoints.malloc_trim import MallocTrim
 from turnout.models.checkpoints.parameter_slots import ParameterSlot, parameter_slots
+from turnout.models.checkpoints.rank_parts import of_rank
 from turnout.models.checkpoints.replacement_check import ReplacementCheck
 from turnout.models.checkpoints.stacked_tensor import StackedTensor
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
@@ -41,7 +42,6 @@ from turnout.models.encoder.fused import fuse_encoder
 from turnout.models.encoder.native_stack import use_native_encoder
 from turnout.models.meta_model import meta_model
 from turnout.models.sharding.layers import join_ranks
-from turnout.models.sharding.placing import of_rank
 from turnout.models.sharding.plan import ShardPlan
 
 __all__ = ["load_model"]

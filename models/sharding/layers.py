@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.interfaces.collective import Collective
+from turnout.kernels.collectives.shm import native_group
 from turnout.models.decoder.experts import Experts
 from turnout.models.decoder.layers import Norm
+from turnout.models.decoder.packed import LayerCapabilities, layer_capabilities
 from turnout.models.sharding.plan import ShardPlan
 
 __all__ = ["SplitEmbedding", "SplitHead", "SplitNorm", "Summed", "SummedExperts", "join_ranks"]
@@ -45,6 +47,14 @@ class Summed(nn.Module):
     def __init__(self, layer: nn.Module, collective: Collective) -> None:
         super().__init__()
         self.layer, self.collective = layer, collective
+
+    @property
+    def capabilities(self) -> LayerCapabilities:
+        """Of the layer, for kernels that compute all layers in one call, and add up in it."""
+        weights, group = layer_capabilities(self.layer).native_weights, native_group(self.collective)
+        if group is None:
+            return LayerCapabilities()
+        return LayerCapabilities(native_weights=weights, native_group=group)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.collective.all_reduce(self.layer(x))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections.abc
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import chain
 
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import AttentionBackend, captures
 from turnout.core.interfaces.models import ModelCapabilities
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Sequence
 from turnout.kernels.gpu.staging import gather_rows, to_device
@@ -19,10 +22,15 @@ from turnout.runner.execution.capture import Capture
 from turnout.runner.execution.graphs import StepGraphs
 from turnout.runner.execution.piecewise_graphs import MAX_TOKENS, PiecewiseGraphs
 from turnout.runner.execution.pooled_rows import PooledRows
-from turnout.runner.execution.prompt_logprobs import prompt_scores
+from turnout.runner.execution.prompt_logprobs import Head, prompt_scores
 from turnout.runner.execution.step_inputs import look_up, token_types
 
-__all__ = ["ModelRunner"]
+__all__ = ["ModelRunner", "ScorePrompts"]
+
+ScorePrompts = Callable[
+    [collections.abc.Sequence[Chunk], Tensor, Head], Mapping[Sequence, list[TokenLogprobs]]
+]
+"""Does what `prompt_scores` does."""
 
 
 class ModelRunner:
@@ -34,12 +42,14 @@ class ModelRunner:
         attention: AttentionBackend,
         device: torch.device,
         capture: Capture | None = None,
+        score_prompts: ScorePrompts = prompt_scores,
     ) -> None:
         """capture: captures steps: whole where the attention backend knows their shape, and in pieces where
-        they are small; None: steps are not captured."""
+        they are small; None: steps are not captured. score_prompts: scores the prompts of a step."""
         self.model = model
         self.attention = attention
         self.device = device
+        self._score_prompts = score_prompts
         capabilities = getattr(model, "capabilities", ModelCapabilities())
         self._picks_rows, self._token_types = capabilities.picks_rows, capabilities.token_types
         self._capturable = attention if capture and captures(attention) else None
@@ -58,7 +68,7 @@ class ModelRunner:
         hidden = self._hidden(plan, wanted if pooled is None else pooled.joined(wanted))
         if pooled is not None:
             return self._with_pooled(chunks, hidden, pooled, wanted, rows)
-        prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
+        prompts = self._score_prompts(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         if len(wanted) < len(hidden):
             hidden = hidden[to_device(wanted, self.device)]
         values = self.model.logits(hidden)  # type: ignore[operator]  # nn.Module's methods are untyped
@@ -75,7 +85,7 @@ class ModelRunner:
         """Returns the logits of the chunks that generate, and the hidden states of those that are pooled."""
         if len(hidden) == pooled.tokens:
             scored = any(chunk.scored for chunk in chunks)  # never of an encoder, which has no logits
-            prompts = prompt_scores(chunks, hidden, self.model.logits) if scored else {}  # type: ignore[arg-type]
+            prompts = self._score_prompts(chunks, hidden, self.model.logits) if scored else {}  # type: ignore[arg-type]
             at, places = wanted, pooled.places()
         else:  # the model picked rows
             prompts = {}

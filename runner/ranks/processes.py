@@ -26,7 +26,7 @@ from turnout.runner.ranks.watcher import Watcher
 
 __all__ = ["FOLLOWER", "Ranks", "Word", "config_of_rank"]
 
-FOLLOWER = "turnout.runner.ranks.follower"
+FOLLOWER = "turnout.runner.follower.main"
 """The module that a follower's process runs; it enters `follower_channel`."""
 VERDICT_SECONDS = 5.0
 """A broken connection may be noticed so much earlier than the end of the process behind it."""
@@ -157,4 +157,6 @@ def config_of_rank(config: EngineConfig, rank: int, size: int) -> EngineConfig:
     """
     engine = 0 if config.cpu_engines == 1 else config.cpu_engine
     number = None if engine is None else engine * size + rank
-    return config.model_copy(update={"cpu_engines": config.cpu_engines * size, "cpu_engine": number})
+    share = None if config.cpu_share is None else config.cpu_share / size
+    part = {"cpu_engines": config.cpu_engines * size, "cpu_engine": number, "cpu_share": share}
+    return config.model_copy(update=part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from turnout.core.interfaces.kv import KVCache, PrefixAnnouncer, PrefixPins, Span
+from turnout.core.interfaces.kv import BlockMap, KVCache, PrefixAnnouncer, PrefixPins, Span
 from turnout.core.scheduling.guarded_eviction import GuardedEviction
 from turnout.core.types.block_events import BlockEvent
 from turnout.core.types.messages import KVSnapshot, PinnedPrefix
@@ -13,7 +13,7 @@ from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.runner.ranks.frames import Entered, Ops, Pin, Transition, packed
 
-__all__ = ["RecordedCache", "RecordedEviction", "Recording"]
+__all__ = ["RecordedCache", "RecordedEviction", "Recording", "recorded"]
 
 ENTER, RESERVE, COMMIT, FORK = (int(each) for each in list(Transition)[:4])
 RELEASE, PIN, UNPIN = (int(each) for each in list(Transition)[4:])
@@ -185,6 +185,31 @@ class RecordedCache:
         self._users[request] -= 1
         if not self._users[request]:
             del self._users[request], self._numbers[request]
+
+
+class RecordedBlocks(RecordedCache):
+    """Of a cache that can tell whose its blocks are; implements BlockMap."""
+
+    def __init__(self, cache: KVCache, blocks: BlockMap, recording: Recording) -> None:
+        super().__init__(cache, recording)
+        self._blocks = blocks
+
+    @property
+    def evicted(self) -> int:
+        return self._blocks.evicted
+
+    def holdings(self) -> Iterable[tuple[TokenSequence, Sequence[int]]]:
+        return self._blocks.holdings()
+
+    def pins(self) -> Iterable[tuple[str, Sequence[int]]]:
+        return self._blocks.pins()
+
+
+def recorded(cache: KVCache, recording: Recording) -> RecordedCache:
+    """Returns what does all that `cache` does, and notes its transitions. cache: empty."""
+    if isinstance(cache, BlockMap):
+        return RecordedBlocks(cache, cache, recording)
+    return RecordedCache(cache, recording)
 
 
 class RecordedPins:
