@@ -55,7 +55,10 @@ print(sum(counts), flush=True)
 
 @contextmanager
 def reading(port: int, readers: int, told: list[int]) -> Iterator[None]:
-    """Watches meanwhile, and adds to `told` how many bytes each second had."""
+    """Watches meanwhile, and adds to `told` how many bytes each second had.
+
+    Without readers there is the same process and the same rest, so that turns differ in nothing else.
+    """
     command = [sys.executable, "-c", READERS, str(port), str(readers)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     time.sleep(SETTLE)
@@ -65,7 +68,8 @@ def reading(port: int, readers: int, told: list[int]) -> Iterator[None]:
     finally:
         seconds = time.monotonic() - began + SETTLE
         out, _ = process.communicate("\n")
-        told.append(round(int(out) / seconds))
+        if readers:
+            told.append(round(int(out) / seconds))
         time.sleep(SETTLE)
 
 
@@ -159,15 +163,15 @@ def main(
         stack.callback(server.stop)
         load = Load(server, port, requests, prompt, tokens)
         load.turn()
-        fresh = [load.turn() for _ in range(turns)]
+        fresh = list[Cost]()
+        for _ in range(turns):
+            with reading(port, 0, []):
+                fresh.append(load.turn())
         without, watched, told = list[Cost](), list[Cost](), list[int]()
         for turn in range(turns):
-            if turn % 2:
-                without.append(load.turn())
-            with reading(port, readers, told):
-                watched.append(load.turn())
-            if not turn % 2:
-                without.append(load.turn())
+            for watches in (True, False) if turn % 2 else (False, True):
+                with reading(port, readers if watches else 0, told):
+                    (watched if watches else without).append(load.turn())
     click.echo(f"{requests} streams of {tokens} tokens, {turns} turns; CPU microseconds a token, medians")
     click.echo(f"{'':<16}{'server':>10}{'engine':>10}{'both':>10}")
     for name, found in (("never watched", fresh), ("not watched", without), (f"{readers} readers", watched)):

@@ -90,11 +90,13 @@ class _Track:
         counts = {"tokens": step.tokens, "rows": step.rows}
         decided = {"order": step.order, "grants": step.grants, "admitted": step.admitted, "why": step.why}
         args = counts | {name: value for name, value in decided.items() if value}
-        length = max(0.0, step.ended - step.started)
+        # The difference of what is written: steps that overlap by a rounded nanosecond would be dropped.
+        begin, end = _micro(step.started - self._origin), _micro(step.ended - self._origin)
+        length = max(0.0, round(end - begin, 3))
         name = f"step {step.number}"
-        yield self._entry("X", name, step.started, tid=STEPS, cat="step", dur=_micro(length), args=args)
+        yield self._entry("X", name, step.started, tid=STEPS, cat="step", dur=length, args=args)
         if step.policy_ms:
-            inside = min(step.policy_ms * 1000, _micro(length))
+            inside = min(step.policy_ms * 1000, length)
             yield self._entry("X", "policy", step.started, tid=STEPS, cat="policy", dur=inside)
         for id, how in step.preempted:
             words = {"request": id, "then": how}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -12,7 +13,7 @@ from toy import toy_engine, toy_kv, toy_request
 from turnout.core.engine.recording.perfetto import perfetto_trace
 from turnout.core.scheduling.preemption import Swap
 from turnout.core.types.live.event import LiveEngine, LiveEvent
-from turnout.core.types.live.news import LiveRequest
+from turnout.core.types.live.news import LiveRequest, StepTrace
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 NUMBER, TEXT, COUNT = {"type": "number", "minimum": 0}, {"type": "string"}, {"type": "integer", "minimum": 0}
@@ -59,7 +60,7 @@ SCHEMA = {
 
 
 def check_trace(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a trace, which is valid: the schema's, and async events nest and do not go back."""
+    """The events of a trace, which is valid by the schema; they nest, and async ones do not go back."""
     trace = json.loads(json.dumps(trace))
     Draft202012Validator(SCHEMA).validate(trace)
     events: list[dict[str, Any]] = trace["traceEvents"]
@@ -76,7 +77,22 @@ def check_trace(trace: dict[str, Any]) -> list[dict[str, Any]]:
         else:
             assert stacks[track].pop() == event["name"], event
     assert not any(stacks.values()), "every span that begins ends"
+    _check_nesting(events)
     return events
+
+
+def _check_nesting(events: list[dict[str, Any]]) -> None:
+    """In nanoseconds, as Perfetto reads them: it drops a complete event that overlaps the one before it."""
+    ends: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for event in events:
+        if event["ph"] != "X":
+            continue
+        begin, around = round(event["ts"] * 1000), ends[event["pid"], event["tid"]]
+        end = begin + round(event["dur"] * 1000)
+        while around and around[-1] <= begin:
+            around.pop()
+        assert not around or end <= around[-1], event
+        around.append(end)
 
 
 def test_a_run_with_preemptions_is_a_valid_trace() -> None:
@@ -122,6 +138,19 @@ def test_requests_that_go_on_or_moved_or_whose_engine_died_are_ended_at_the_end(
     for told in ([first], [first, died], [first, moved]):
         events = check_trace(perfetto_trace(told))
         assert [event["ts"] for event in events if event["ph"] == "e"][-1] == (told[-1].at - 1.0) * 1e6
+
+
+def test_steps_that_follow_each_other_at_once_do_not_overlap() -> None:
+    """Perfetto has dropped steps whose rounded ends came a nanosecond after the next one's beginning."""
+    times = [1_795_000_000.0 + number * 0.0123456789 for number in range(200)]
+    steps = [
+        StepTrace(number=number, started=began, ended=ended, policy_ms=0.04, tokens=1)
+        for number, (began, ended) in enumerate(pairwise(times))
+    ]
+    events = check_trace(
+        perfetto_trace([LiveEvent(at=times[-1], first=True, engines=[_engine(steps=steps)])])
+    )
+    assert sum(event["ph"] == "X" for event in events) == 2 * len(steps)
 
 
 def test_a_record_of_nothing_is_a_trace_of_nothing() -> None:

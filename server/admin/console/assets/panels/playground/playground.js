@@ -7,7 +7,8 @@ import { Column } from "./column.js";
 export const mount = (section, app) => new Playground(section, app);
 
 class Playground {
-  constructor(section) {
+  constructor(section, { store }) {
+    this.store = store;
     this.chat = true;
     this.columns = [new Column("1"), new Column("2")];
     this.columns[1].node.hidden = true;
@@ -31,6 +32,10 @@ class Playground {
   }
 
   async opened() {
+    if (this.store.recorded) {
+      notice("recorded_only", { key: true });
+      return;
+    }
     try {
       const { data } = await askJson("v1/models", { kind: "api" });
       for (const column of this.columns) column.offer(data.map((model) => model.id));
