@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["EnginePart", "engine_part", "give_way", "numa_nodes", "run_on"]
+__all__ = ["EnginePart", "engine_part", "give_way", "given_cores", "numa_nodes", "run_on"]
 
 NODES = Path("/sys/devices/system/node")
 TASKS = Path("/proc/self/task")
@@ -60,8 +60,21 @@ def engine_part(nodes: dict[int, frozenset[int]], number: int, engines: int) -> 
     return EnginePart(tuple(mine), cores, len(cores) / total / neighbours)
 
 
+_given: frozenset[int] = frozenset()
+"""The cores that the process had before it first kept to some of them."""
+
+
+def given_cores() -> frozenset[int]:
+    """Returns the cores that this process was given, though it may keep to some of them; empty if unknown."""
+    if not hasattr(os, "sched_getaffinity"):
+        return frozenset()
+    return _given or frozenset(os.sched_getaffinity(0))
+
+
 def run_on(cores: frozenset[int]) -> None:
     """Lets this process, with the threads that it has and will have, run on these cores alone."""
+    global _given
+    _given = given_cores()
     for task in _threads():
         try:
             os.sched_setaffinity(task, cores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import signal
 import socket
 import sys
@@ -58,8 +59,11 @@ def follower_channel() -> Iterator[FollowerChannel]:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--meeting", required=True)
     parser.add_argument("--beat", type=float, required=True)
+    parser.add_argument("--cores", required=True)
     given = parser.parse_args()
     _die_with_parent()
+    if given.cores:  # rank 0 may keep to its own part of them, and this process to another
+        os.sched_setaffinity(0, set(map(int, given.cores.split(","))))
     line = sys.stdin.buffer.readline()
     if not line:
         sys.exit(0)  # rank 0 ended before it sent a configuration

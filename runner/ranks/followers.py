@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from turnout.core.meeting import Meeting
 from turnout.plugins.launchers.exit_codes import OomKills, death_of
+from turnout.runner.memory.numa import given_cores
 from turnout.runner.ranks.channel import Receiver, Sender
 from turnout.runner.ranks.silence import Silence, Timing
 
@@ -45,6 +46,7 @@ class Follower:
             *(sys.executable, "-P", "-m", self._module),
             *(f"--rank={self.rank}", f"--size={self._size}", f"--meeting={self._meeting}"),
             *(f"--frames={inherited[0]}", f"--words={inherited[1]}", f"--beat={self._timing.beat}"),
+            "--cores=" + ",".join(map(str, sorted(given_cores()))),
         ]
         if not self._meeting.host:
             inherited.append(self._meeting.descriptor)

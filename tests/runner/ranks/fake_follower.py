@@ -11,7 +11,7 @@ from turnout.runner.ranks.follower_channel import follower_channel
 
 with follower_channel() as channel:
     config = channel.config
-    part = f"part {config.cpu_engine} of {config.cpu_engines}"
+    part = f"part {config.cpu_engine} of {config.cpu_engines}, {len(os.sched_getaffinity(0))} cores"
     channel.say(f"ready: {config.model}, {part}, {channel.size} ranks".encode())
     for frame in channel.frames():
         rank, verb, *rest = frame.split(b" ", 2)

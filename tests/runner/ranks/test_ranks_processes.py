@@ -15,6 +15,7 @@ import pytest
 
 from turnout.config import EngineConfig
 from turnout.core.errors import CollectiveError, RankLost
+from turnout.runner.memory.numa import run_on
 from turnout.runner.ranks.processes import Ranks, Word, config_of_rank
 from turnout.runner.ranks.silence import Silence, Timing
 
@@ -72,13 +73,20 @@ def test_frames_of_any_length_come_whole_and_in_order(ranks: Ranks) -> None:
 
 
 def test_each_follower_has_its_share_of_the_machine() -> None:
-    with Ranks.start(CONFIG, 2, module="fake_follower", timing=QUICK) as ranks:
-        assert ranks.receive(60) == Word(1, b"ready: toy, part 1 of 2, 2 ranks")
+    cores = os.sched_getaffinity(0)
+    run_on(frozenset(sorted(cores)[:1]))  # as rank 0 keeps to its NUMA nodes
+    try:
+        with Ranks.start(CONFIG, 2, module="fake_follower", timing=QUICK) as ranks:
+            word = Word(1, f"ready: toy, part 1 of 2, {len(cores)} cores, 2 ranks".encode())
+            assert ranks.receive(60) == word
+    finally:
+        run_on(frozenset(cores))
     shared = CONFIG.model_copy(update={"cpu_engines": 2, "cpu_engine": 1})
     assert [config_of_rank(shared, rank, 2).cpu_engine for rank in (0, 1)] == [2, 3]
     unnumbered = CONFIG.model_copy(update={"cpu_engines": 2})
     assert config_of_rank(unnumbered, 1, 2).cpu_engine is None
     assert config_of_rank(unnumbered, 1, 2).cpu_engines == 4
+    assert config_of_rank(CONFIG.model_copy(update={"cpu_share": 0.5}), 1, 2).cpu_share == 0.25
 
 
 @pytest.mark.parametrize(
