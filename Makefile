@@ -8,10 +8,12 @@ ARGS ?=
 # Of the tests, which often wait: for processes, for time to pass. On two cores three are quicker than two.
 WORKERS ?= 3
 
-.PHONY: serve test lint browser bench format clean
+.PHONY: serve install test lint browser kernels bench format clean
 
 serve: $(VENV)/.installed
 	exec $(BIN)/turnout serve --port $(PORT) $(ARGS)
+
+install: $(VENV)/.installed-dev
 
 # Tests start hundreds of processes, and Python may have been told to write no bytecode.
 test: $(VENV)/.installed-dev
@@ -32,6 +34,10 @@ browser:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get -qq update && \
 	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends chromium >/dev/null; } || \
 	  echo "no browser, and apt-get as root cannot install one: tests that drive the console are skipped"
+
+# The first engine on a machine would compile them.
+kernels: $(VENV)/.installed-dev
+	$(BIN)/turnout doctor >/dev/null
 
 bench: $(VENV)/.installed
 	$(BIN)/python bench/throughput.py $(ARGS)
