@@ -164,7 +164,17 @@ def body(prompt: str, pair: tuple[str, str], params: dict[str, Any]) -> dict[str
     return asked
 
 
+@pytest.mark.parametrize(
+    "together",
+    [
+        pytest.param(pair, marks=() if number % 3 == 0 else pytest.mark.slow)
+        for number, pair in enumerate(TOGETHER)
+    ],
+    ids="-".join,
+    indirect=True,
+)
 def test_over_http_it_is_the_same(together: Together) -> None:
+    """A third of the pairs, and all of them by -m slow."""
     pair, offline = together.pair, together.served.answers
     over = answers_over_http(together.llm, [body(prompt, pair, together.params) for prompt in PROMPTS])
     assert [[c["text"] for c in choices] for choices in over] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ ORIGINAL = 32
 """Positions before scaling, of the tiny models: 12 + 64 tokens go well beyond."""
 
 GROUPS = {1: (4, 4), 2: (4, 2), 7: (7, 1)}
-BIASED = {"attention_bias": True, "mlp_bias": True}
+BUILT: dict[str, tuple[str, dict[str, bool]]] = {
+    "qwen2": ("qwen2", {}),
+    "llama": ("llama", {}),
+    "biased": ("llama", {"attention_bias": True, "mlp_bias": True}),
+}
+COMBINED = [
+    pytest.param(*each, marks=() if number % 4 == 0 else pytest.mark.slow)
+    for number, each in enumerate(product(BUILT, GROUPS, (True, False), KINDS))
+]
+"""A quarter of them without -m slow: each kind with each way to scale positions, and with each ratio."""
 
 
 def reference(folder: Path) -> Any:
@@ -48,15 +58,11 @@ def reference_logits(model: Any, tokens: list[int]) -> torch.Tensor:
     return model(torch.tensor([tokens])).logits[0]
 
 
-@pytest.mark.parametrize("rope", KINDS)
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("ratio", GROUPS)
-@pytest.mark.parametrize(
-    ("family", "biases"), [("qwen2", {}), ("llama", {}), ("llama", BIASED)], ids=["qwen2", "llama", "biased"]
-)
+@pytest.mark.parametrize(("kind", "ratio", "tied", "rope"), COMBINED)
 def test_logits_and_64_greedy_tokens_are_those_of_transformers(
-    family: str, biases: dict[str, bool], ratio: int, tied: bool, rope: str, tiny_config, checkpoint, serve
+    kind: str, ratio: int, tied: bool, rope: str, tiny_config, checkpoint, serve
 ) -> None:
+    family, biases = BUILT[kind]
     heads, kv_heads = GROUPS[ratio]
     config = tiny_config(
         family,

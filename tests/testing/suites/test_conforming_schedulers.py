@@ -30,9 +30,12 @@ ALL = {name: Claims() for name in Registry.load().names("scheduler")} | {
     "sarathi": Claims(bound=60),
     "static:size=2": Claims(),
 }
+SLOW = ("deadline:hopeless=last", "ljf", "lpm", "mlfq", "sarathi", "sjf", "static")
+"""Of each, another stands for much: with options that reach more, or by the same code."""
+PARAMS = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in ALL]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PARAMS)
 class TestScheduler(SchedulingPolicySuite):
     @pytest.fixture(autouse=True)
     def _choose(self, name: str) -> None:
