@@ -1,0 +1,96 @@
+"""Whatever becomes of a rank under load, clients get the tokens that they would have got."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+STREAMS = 32
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[tuple[int, str]]:
+    """``turnout serve -tp 2`` on a port of its own: its pid, and its address."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    command = [sys.executable, "-m", "turnout", "serve", "turnout-tiny", "-tp", "2", "--port", "0"]
+    with log.open("w") as out:
+        process = subprocess.Popen([*command, "--kv-memory", "128MiB"], stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + 90
+        while "Turnout serving" not in (told := log.read_text()):
+            assert process.poll() is None, told
+            assert time.monotonic() < deadline, told
+            time.sleep(0.1)
+        yield process.pid, told.split("Turnout serving", 1)[1].split()[2]
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def children(parent: int, module: str) -> list[int]:
+    """Processes that run `module`, of `parent` or of its children."""
+    found = []
+    for pid in Path(f"/proc/{parent}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, pid.read_text().split()):
+                with suppress(OSError):
+                    if module in Path(f"/proc/{child}/cmdline").read_text():
+                        found.append(child)
+                found += children(child, module)
+    return found
+
+
+async def stream(client: httpx.AsyncClient, number: int) -> tuple[str, str | None]:
+    body = {"prompt": f"Item {number}: the", "max_tokens": 120, "ignore_eos": True, "stream": True}
+    text, reason = "", None
+    asked = client.stream("POST", "/v1/completions", json={**body, "temperature": 0.9, "seed": number})
+    async with asked as response:
+        async for line in response.aiter_lines():
+            if line.startswith("data: {"):
+                (choice,) = json.loads(line[6:])["choices"]
+                text, reason = text + choice["text"], choice["finish_reason"] or reason
+    return text, reason
+
+
+async def streams(url: str, after: float = 0, pid: int = 0, number: int = 0) -> list[tuple[str, str | None]]:
+    """All streams at once; after so many seconds, the process is sent the signal `number`."""
+
+    async def disturb() -> None:
+        await asyncio.sleep(after)
+        if pid:
+            os.kill(pid, number)
+
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
+        found, _ = await asyncio.gather(
+            asyncio.gather(*(stream(client, each) for each in range(STREAMS))), disturb()
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [
+        ("turnout.runner.follower.main", signal.SIGKILL),
+        ("turnout.server.engine.main", signal.SIGKILL),
+        ("turnout.runner.follower.main", signal.SIGSTOP),
+    ],
+)
+def test_no_stream_is_lost_or_changed(module, number, server):
+    pid, url = server
+    undisturbed = asyncio.run(streams(url))
+    assert all(reason == "length" for _, reason in undisturbed)
+    (victim,) = children(pid, module)
+    assert asyncio.run(streams(url, 0.7, victim, number)) == undisturbed
+    assert victim not in children(pid, module), "another engine has taken over"
