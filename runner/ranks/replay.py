@@ -6,7 +6,7 @@ Nothing is decided here: no policy, no clock and no random number. What cannot b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import msgspec
 
@@ -112,8 +112,6 @@ class Follower:
         except Divergence as error:
             raise Divergence(f"frame {frame.number}: {error}") from error
         self._runner.run(plan)
-        for chunk in plan.chunks:
-            chunk.sequence.computed = chunk.end
 
     def plan(self, frame: Frame) -> Plan:
         """Brings the books to where rank 0's are, and returns the plan that rank 0 runs."""
@@ -232,23 +230,34 @@ class Follower:
     # -------------------------------------------------------------- chunks
 
     def _chunks(self, frame: Frame) -> Iterator[Chunk]:
-        tokens, first = numbers(frame.tokens), 0
-        ids, starts, rows = numbers(frame.sequences), numbers(frame.starts), numbers(frame.rows)
+        tokens, ids, starts = numbers(frame.tokens), numbers(frame.sequences), numbers(frame.starts)
+        rows, known, plain = numbers(frame.rows), self._sequences, not (frame.scored or frame.pooled)
+        if not frame.lengths and plain:  # each decodes: nearly always
+            for number, start, token, wanted in zip(ids, starts, tokens, rows, strict=True):
+                sequence = known.get(number) or _unknown(number)
+                given = [token]
+                if start == len(sequence.tokens):
+                    sequence.tokens.append(token)
+                else:
+                    sequence.tokens[start] = token
+                sequence.computed = start + 1
+                yield Chunk(sequence, start, given, wanted)
+            return
+        first = 0
         lengths = numbers(frame.lengths) if frame.lengths else [1] * len(ids)
         scored = {at: range(start, stop) for at, start, stop in frame.scored}
         pooled = {at: range(start, stop) for at, start, stop in frame.pooled}
-        known = self._sequences
         for at, (number, start, count, wanted) in enumerate(zip(ids, starts, lengths, rows, strict=True)):
-            sequence = known.get(number)
-            if sequence is None:
-                raise Divergence(f"rank 0 computes sequence {number}, which holds nothing here")
+            sequence = known.get(number) or _unknown(number)
             given = tokens[first : first + count]
             first += count
-            if count == 1 and start == len(sequence.tokens):
-                sequence.tokens.append(given[0])
-            else:
-                sequence.tokens[start : start + count] = given
+            sequence.tokens[start : start + count] = given
+            sequence.computed = start + count
             yield Chunk(sequence, start, given, wanted, scored.get(at, _NONE), pooled.get(at))
+
+
+def _unknown(number: int) -> NoReturn:
+    raise Divergence(f"rank 0 computes sequence {number}, which holds nothing here")
 
 
 _NONE = range(0)
