@@ -17,6 +17,8 @@ from turnout.server.http.errors import ApiError
 
 __all__ = ["Models"]
 
+MOST_SHOWN = 100
+"""Characters of a name that is not known, so that a message tells those that are."""
 POLL_SECONDS = 0.02
 """How often to look whether all models have finished their requests."""
 
@@ -59,7 +61,7 @@ class Models:
                 return model
         raise ApiError(
             404,
-            f"the model {name!r} is not served here; available: {self._known()}",
+            f"the model {name[:MOST_SHOWN]!r} is not served here; available: {self._known()}",
             param="model",
             code="model_not_found",
         )

@@ -53,7 +53,8 @@ class BodySize:
             raise ApiError(
                 413,
                 f"the request's body has too many values: its commas, {QUOTE} times its quotation marks and "
-                f"{BRACKET} times its brackets come to more than {limits.VALUES.whole:,}",
+                f"{BRACKET} times its brackets come to more than {limits.VALUES.whole:,}; send them in "
+                f"several requests, of texts to embed or rank at most {limits.POOLED.whole:,} in each",
             )
 
     @property

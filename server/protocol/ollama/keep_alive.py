@@ -14,6 +14,8 @@ UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 
 PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h|)")
 LONGEST = 64
 """Characters."""
+LONGEST_SECONDS = 10**12
+"""More is as much: an integer may be too large for a float."""
 
 
 def _seconds(value: object) -> object:
@@ -25,9 +27,9 @@ def _seconds(value: object) -> object:
             raise ValueError("a number of seconds, or a duration such as '5m' or '1h30m', is expected")
         value = math.inf if sign else sum(float(number) * UNITS[unit] for number, unit in parts)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if math.isnan(value):
+        if value != value:
             raise ValueError("a number of seconds is expected")
-        value = math.inf if value < 0 else float(value)
+        value = math.inf if value < 0 else float(min(value, LONGEST_SECONDS))
     return value
 
 

@@ -144,6 +144,7 @@ def test_a_text_is_cut_where_asked(server: TinyServer) -> None:
         (EMBEDDINGS, {}, "input", "either an input or messages"),
         (EMBEDDINGS, {"input": ["a", 1]}, "input", "a list of strings"),
         (EMBEDDINGS, {"input": ["a"] * 2049}, "input", "at most 2,048 texts are expected, not 2,049"),
+        (EMBEDDINGS, {"input": ["a"] * 10**5}, "input", "at most 2,048 texts are expected, not 100,000"),
         (EMBEDDINGS, {"input": [10**6]}, "input", "outside the vocabulary"),
         (EMBEDDINGS, {"input": "a", "dimensions": 257}, "dimensions", "the model's vectors have 256"),
         (EMBEDDINGS, {"input": "a", "dimensions": 0}, "dimensions", "a whole number from 1 on"),
@@ -164,6 +165,12 @@ def test_what_is_wrong_is_said(
     error = response.json()["error"]
     assert response.status_code == 400 and error["param"] == param, error
     assert any(part in error["message"] for part in message.split("|")), error
+
+
+def test_a_million_texts_are_refused_before_they_are_read(server: TinyServer) -> None:
+    refused = post(server, EMBEDDINGS, input=["a"] * 10**6)
+    assert refused.status_code == 413
+    assert "in several requests, of texts to embed or rank at most 2,048 in each" in refused.text
 
 
 def test_texts_and_tokens_are_counted_by_endpoint(server: TinyServer) -> None:
