@@ -222,3 +222,8 @@ class ServerConfig(Config):
         "turnout", description="Names of `/metrics`: `turnout:…`, vLLM's `vllm:…`, or both side by side."
     )
     """`vllm`: what vLLM lacks keeps its name. See [vLLM's names](metrics.md#under-vllms-names)."""
+    profile_dir: PathText | None = Field(
+        None,
+        description="Folder for profiles of the engines, which POST /start_profile begins; default: none.",
+    )
+    """See [profiles](../how-to/observe.md#profiles)."""

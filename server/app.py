@@ -21,6 +21,7 @@ from turnout.server.admin import kv as admin_kv
 from turnout.server.admin import models as admin_models
 from turnout.server.admin import plugins as admin_plugins
 from turnout.server.admin import prefixes as admin_prefixes
+from turnout.server.admin import profile as admin_profile
 from turnout.server.admin import replicas as admin_replicas
 from turnout.server.admin import rollout as admin_rollout
 from turnout.server.admin import scheduler as admin_scheduler
@@ -131,6 +132,8 @@ ROUTES = [
     Route("/admin/models", admin_models.show_models),
     Route("/admin/models", admin_models.change_models, methods=["POST"]),
     Route("/admin/trace", show_trace),
+    Route("/start_profile", admin_profile.start_profile, methods=["POST"]),
+    Route("/stop_profile", admin_profile.stop_profile, methods=["POST"]),
     Route("/admin/plugins", admin_plugins.list_plugins),
     Route("/admin/prefixes", admin_prefixes.list_prefixes),
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),

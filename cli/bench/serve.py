@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from typing import Any, Literal
 import click
 
 from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
+from turnout.cli.bench.server_profile import profiled
 from turnout.cli.chat.client import ChatClient
 from turnout.cli.terminal.errors import INTERRUPTED
 from turnout.cli.terminal.summary_table import summary_lines
@@ -55,6 +57,12 @@ class LoadOptions:
     texts: int
     api_key: str | None
     timeout: float | None
+    profile: bool = False
+    admin_key: str | None = None
+
+    def profiled(self, url: str) -> AbstractContextManager[None]:
+        """Has the server profile its engines in the block, if that is asked for."""
+        return profiled(url, self.admin_key or self.api_key or "") if self.profile else nullcontext()
 
     def load(self) -> Workload:
         count = _counter(self.tokenizer) if self.tokenizer else estimated_tokens
@@ -143,6 +151,16 @@ class LoadOptions:
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), help="Most seconds that a request may take."
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Profile the server's engines meanwhile; the server needs --profile-dir.",
+)
+@click.option(
+    "--admin-key",
+    envvar="TURNOUT_ADMIN_KEY",
+    help="Admin key of the server, for --profile; default: --api-key.",
+)
 @click.option("--details", is_flag=True, help="Include figures of each request in --json.")
 @output_options("a line for each request")
 @click.pass_context
@@ -168,7 +186,10 @@ def command(
     workload = settings.load()
     target = settings.target()
     _warm_up(settings, workload, target, warm_up)
-    with progress_bar(len(workload.jobs)) as done:
+    with (
+        settings.profiled(target.url),
+        progress_bar(len(workload.jobs)) as done,
+    ):
         prompts = Prompts(workload.jobs, settings.seed, settings.vocabulary)
         load = run_load(workload, target, prompts, timeout=settings.timeout, progress=done)
     if load.interrupted:

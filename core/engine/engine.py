@@ -125,6 +125,12 @@ class Engine:
         """Says which engine this is among several, for observers."""
         self._observers.arm, self._observers.replica = arm, replica
 
+    @property
+    def place(self) -> str:
+        """Its arm and its replica, as far as it has them, in one word."""
+        names = (self._observers.arm, self._observers.replica)
+        return "-".join(name for name in names if name)
+
     def tell_begun(self, hear: Callable[[str], None]) -> None:
         """Has `hear` called with the id of each request, before memory is first reserved for it."""
         self.scheduler.hear_begun = lambda request: hear(request.id)

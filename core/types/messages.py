@@ -39,6 +39,7 @@ __all__ = [
     "PluginFigure",
     "PluginState",
     "PluginStates",
+    "ProfileFiles",
     "PromptScores",
     "Ready",
     "Reply",
@@ -48,7 +49,9 @@ __all__ = [
     "ShowKV",
     "ShowScheduler",
     "Shutdown",
+    "StartProfile",
     "Stats",
+    "StopProfile",
     "Submit",
     "UnpinPrefix",
     "Watch",
@@ -130,7 +133,28 @@ class ListPlugins(_AdminCommandBase, frozen=True, tag=True):
     """Asks for all plugins that were found, failed ones included."""
 
 
-AdminCommand = ShowScheduler | SetScheduler | ShowKV | PinPrefix | UnpinPrefix | ListPrefixes | ListPlugins
+class StartProfile(_AdminCommandBase, frozen=True, tag=True):
+    """Asks to profile the engine's process."""
+
+    folder: str
+    """Where the profile is to be written."""
+
+
+class StopProfile(_AdminCommandBase, frozen=True, tag=True):
+    """Asks to end the profile, and to write it."""
+
+
+AdminCommand = (
+    ShowScheduler
+    | SetScheduler
+    | ShowKV
+    | PinPrefix
+    | UnpinPrefix
+    | ListPrefixes
+    | ListPlugins
+    | StartProfile
+    | StopProfile
+)
 """Carried out between two steps; each is answered by a `Reply` of the same id."""
 
 
@@ -331,6 +355,14 @@ class PluginStates(msgspec.Struct, frozen=True, tag=True):
     plugins: list[PluginState]
 
 
+class ProfileFiles(msgspec.Struct, frozen=True, tag=True):
+    """What a profile has written; nothing yet where it has begun."""
+
+    files: list[str]
+    notes: list[str]
+    """What is lacking, and why."""
+
+
 class SchedulerState(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The scheduling policy and its state."""
 
@@ -354,8 +386,10 @@ class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     error: str = ""
     error_kind: str = ""
     """With ``error``: ``invalid`` (the command is at fault), ``missing`` (what it names does not exist),
-    ``unsupported`` (by this engine) or ``internal``."""
-    value: SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | PluginStates | None = None
+    ``unsupported`` (by this engine), ``conflict`` (with what goes on) or ``internal``."""
+    value: (
+        SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | PluginStates | ProfileFiles | None
+    ) = None
     """None if the command returns nothing."""
 
 

@@ -7,6 +7,7 @@ import math
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.engine.recording.lease import Lease
+from turnout.core.engine.recording.profiling import Profile, Profiling
 from turnout.core.errors import Interrupted, Overloaded, RequestError
 from turnout.core.interfaces.kv import PrefixAnnouncer
 from turnout.core.logs import about
@@ -20,6 +21,8 @@ from turnout.core.types.messages import (
     Event,
     Reply,
     Reset,
+    StartProfile,
+    StopProfile,
     Submit,
     Watch,
 )
@@ -64,6 +67,8 @@ class EngineLoop:
         """The one that the configuration names."""
         self._announcer: PrefixAnnouncer | None = None
         self._lease = Lease(assembled.engine, clock)
+        self._profiling = Profiling(_begin_profile, clock)
+        self._profiling.name = assembled.engine.place or "engine"
         self._reported = -math.inf
         self._changed = True
         """Something happened since the last report."""
@@ -75,6 +80,7 @@ class EngineLoop:
                 self._step()
         finally:
             self._preparation.close()
+            self._profiling.close()
             self._engine.close()
 
     def _step(self) -> None:
@@ -82,7 +88,7 @@ class EngineLoop:
             self._changed = True
             with about(request.log_id):
                 self._add(request, error)
-        events: list[Event] = list(self._engine.step()) if self._engine.busy else []
+        events: list[Event] = self._stepped() if self._engine.busy else []
         if self._announcer is not None:
             events += self._announcer.announced()
         events += self._report()
@@ -90,6 +96,12 @@ class EngineLoop:
             self._send(events)
         if not self._engine.busy:
             self._channel.wait(self._wait_seconds())
+
+    def _stepped(self) -> list[Event]:
+        if not self._profiling.active:
+            return list(self._engine.step())
+        with self._profiling.step():
+            return list(self._engine.step())
 
     def _handle_commands(self) -> bool:
         """Carry out the commands that have come. False if the process is to leave.
@@ -113,6 +125,8 @@ class EngineLoop:
             self._abort(command)
         elif isinstance(command, AnnouncePrefixes):
             self._announce()
+        elif isinstance(command, StartProfile | StopProfile):
+            self._send([self._profiling.carry_out(command)])
         elif isinstance(command, AdminCommand):
             self._send([carry_out(self._assembled, command)])
         elif isinstance(command, Watch):
@@ -215,6 +229,7 @@ class EngineLoop:
     # -------------------------------------------------------------- reports
 
     def _report(self) -> list[Event]:
+        self._profiling.check()
         self._changed = self._changed or self._engine.busy
         if not self._changed or self._until_report() > 0:
             return []
@@ -231,6 +246,12 @@ class EngineLoop:
 
     def _until_report(self) -> float:
         return max(0.0, self._reported + STATS_SECONDS - self._clock())
+
+
+def _begin_profile(folder: str, name: str) -> Profile:
+    from turnout.runner.execution.profiler import EngineProfile  # only where one is wanted
+
+    return EngineProfile(folder, name)
 
 
 def _kind(error: RequestError) -> str:

@@ -14,6 +14,7 @@ from turnout.core.types.messages import (
     PinnedPrefix,
     PinnedPrefixes,
     PluginFigure,
+    ProfileFiles,
     Reply,
     SchedulerState,
     Stats,
@@ -51,10 +52,22 @@ def _total_figures(reports: Iterable[Stats]) -> list[PluginFigure]:
 
 def merged_reply(replies: Sequence[Reply]) -> Reply:
     """One answer for those that several engines gave to the same command: an error, if one gave one."""
+    if any(isinstance(reply.value, ProfileFiles) for reply in replies):
+        replies = _of_profiles(replies)
     first = next((reply for reply in replies if reply.error_kind), replies[0])
     if first.error_kind or len(replies) == 1:
         return first
     return msgspec.structs.replace(first, value=reduce(_merged, (reply.value for reply in replies)))
+
+
+def _of_profiles(replies: Sequence[Reply]) -> list[Reply]:
+    """Those of engines that are profiled; others, such as one that has been replaced since, are named."""
+    notes = [f"one engine is left out: {reply.error}" for reply in replies if reply.error_kind]
+    good = [reply for reply in replies if not reply.error_kind]
+    lacking = Reply(
+        id=good[0].id, value=ProfileFiles([], [f"one engine is left out: {note}" for note in notes])
+    )
+    return [*good, lacking] if notes else good
 
 
 def _merged(one: Value, other: Value) -> Value:
@@ -65,6 +78,9 @@ def _merged(one: Value, other: Value) -> Value:
         pairs = zip(one.groups, other.groups, strict=True)
         groups = [_sum(group, same, ("held", "cached")) for group, same in pairs]
         return msgspec.structs.replace(_sum(one, other, fields), groups=groups)
+    if isinstance(one, ProfileFiles) and isinstance(other, ProfileFiles):
+        notes = list(dict.fromkeys([*one.notes, *other.notes]))
+        return msgspec.structs.replace(one, files=[*one.files, *other.files], notes=notes)
     if isinstance(one, PinnedPrefix) and isinstance(other, PinnedPrefix):
         return msgspec.structs.replace(one, cached=min(one.cached, other.cached))
     if isinstance(one, PinnedPrefixes) and isinstance(other, PinnedPrefixes):

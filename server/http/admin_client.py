@@ -9,8 +9,12 @@ from turnout.server.http.errors import ApiError
 
 __all__ = ["CommandTaker", "fetch", "send"]
 
-STATUS = {"invalid": 400, "missing": 404, "unsupported": 409}
-CODES = {"missing": "prefix_not_found", "unsupported": "prefixes_unsupported"}
+STATUS = {"invalid": 400, "missing": 404, "unsupported": 409, "conflict": 409}
+CODES = {
+    "missing": "prefix_not_found",
+    "unsupported": "prefixes_unsupported",
+    "conflict": "profile_conflict",
+}
 
 Value = TypeVar("Value")
 

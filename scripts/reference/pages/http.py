@@ -24,7 +24,7 @@ from turnout.server.admin.prefixes import PrefixRequest, PrefixState
 from turnout.server.admin.replicas import ReplicaState
 from turnout.server.admin.rollout import RolloutReport
 from turnout.server.app import ROUTES
-from turnout.server.http.access.auth import ADMIN
+from turnout.server.http.access.auth import is_admin
 from turnout.server.http.openapi.docstrings import field_docstrings
 from turnout.server.protocol.responses import TimingReport, Usage
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
@@ -78,6 +78,8 @@ TOLD = {
     "/admin/ab": "admin-api.md#the-arms-of-a-live-test",
     "/admin/live": "admin-api.md#live-events",
     "/admin/trace": "../how-to/observe.md#programs",
+    "/start_profile": "../how-to/observe.md#profiles",
+    "/stop_profile": "../how-to/observe.md#profiles",
     "/admin/kv": "admin-api.md#the-kv-pool",
     "/admin/models": "admin-api.md#the-models",
     "/admin/plugins": "admin-api.md#the-plugins",
@@ -95,7 +97,7 @@ def blocks() -> Blocks:
     return {
         "api": api_page.written,
         "paths": lambda: _paths(ROUTES),
-        "admin paths": lambda: _paths([route for route in ROUTES if route.path.startswith(ADMIN)]),
+        "admin paths": lambda: _paths([route for route in ROUTES if is_admin(route.path)]),
         "usage": lambda: _answer(Usage),
         "timing": lambda: _answer(TimingReport),
         "body of tokenize": lambda: _body(TokenizeRequest),

@@ -26,6 +26,7 @@ __all__ = [
     "client_of",
     "count_tokens",
     "going_on",
+    "is_admin",
     "is_open",
     "key_name",
     "on_behalf_of",
@@ -40,6 +41,8 @@ CONSOLE = "/console/"
 HEALTH = frozenset({"/health", "/live", "/ping"})
 """Paths that tell nothing, and are answered for any host and page."""
 ADMIN = "/admin/"
+PROFILES = frozenset({"/start_profile", "/stop_profile"})
+"""By vLLM's names; they are as `/admin` is."""
 METRICS = "/metrics"
 _KEY, _TOKENS, _ADMIN, _NAME = "turnout.key", "turnout.tokens", "turnout.admin", "turnout.client"
 
@@ -59,6 +62,11 @@ class Client(NamedTuple):
 def is_open(path: str) -> bool:
     """Whether a path needs no key."""
     return path in OPEN or path.startswith(CONSOLE)
+
+
+def is_admin(path: str) -> bool:
+    """Whether a path needs the admin key."""
+    return path.startswith(ADMIN) or path in PROFILES
 
 
 def client_of(request: Request, user: str | None = None) -> Client:
@@ -161,7 +169,7 @@ class AuthMiddleware:
             return None
         self._api_keys.refresh()
         self._admin_keys.refresh()
-        token, admin = _bearer_token(request), path.startswith(ADMIN)
+        token, admin = _bearer_token(request), is_admin(path)
         if admin and self._admin_keys:
             return _found(self._admin_keys, token, "admin key", "invalid_admin_key")
         key = _found(self._api_keys, token, "API key", "invalid_api_key") if self._api_keys else None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from starlette.routing import BaseRoute, Route
 
 from turnout.core.version import own_version
-from turnout.server.http.access.auth import ADMIN, HEALTH, is_open
+from turnout.server.http.access.auth import HEALTH, is_admin, is_open
 from turnout.server.http.errors import AnthropicError, ErrorBody, OllamaError, error_kind
 from turnout.server.http.openapi.operation import EVENTS, JSON, MODEL, Operation, Parameter, operation_of
 from turnout.server.http.openapi.schemas import Schemas, plain
@@ -129,7 +129,7 @@ def _name(method: str, path: str) -> str:
 
 
 def _tag(path: str) -> str:
-    if path.startswith(ADMIN):
+    if is_admin(path):
         return "admin"
     if path.startswith("/api/"):
         return "Ollama"
@@ -187,7 +187,7 @@ def _statuses(path: str, method: str, described: Operation) -> Mapping[int, str]
         found[404] = "No model of this name is served."
     if "{" in path:
         found[404] = "There is none of this name."
-    if path.startswith(ADMIN):
+    if is_admin(path):
         found |= ADMINISTERS
     if described.generates:
         found |= GENERATES
