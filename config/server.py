@@ -227,3 +227,9 @@ class ServerConfig(Config):
         description="Folder for profiles of the engines, which POST /start_profile begins; default: none.",
     )
     """See [profiles](../how-to/observe.md#profiles)."""
+    otlp_traces_endpoint: str | None = Field(
+        None,
+        description="URL of an OpenTelemetry collector for traces, such as `http://127.0.0.1:4318/v1/traces`.",
+    )
+    """Needs the extra `otel`; `OTEL_EXPORTER_OTLP_ENDPOINT` and its like work too. See
+    [traces](../how-to/observe.md#opentelemetry)."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -65,8 +67,12 @@ from turnout.server.http.request_id import PROCESSING, RequestIdMiddleware
 from turnout.server.http.request_memory import RequestMemory, RequestMemoryMiddleware
 from turnout.server.http.root_path import RootPathMiddleware
 from turnout.server.http.telemetry.middleware import RecordMiddleware
+from turnout.server.http.telemetry.opening import opened_traces
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
 from turnout.server.storage.stores import Stores
+
+if TYPE_CHECKING:
+    from turnout.server.http.telemetry.traces import Traces
 
 __all__ = ["create_app"]
 
@@ -160,7 +166,9 @@ BATCHED = {
 def create_app(models: Models, config: ServerConfig) -> Starlette:
     """The application that serves the models, whose engines are ready. Raises ConfigError."""
     load, keys = ServerLoad(), Keys.for_api(config)
-    writers = [AccessLog(config).write]
+    writers, traces = [AccessLog(config).write], opened_traces(config)
+    if traces is not None:
+        writers.append(traces.write)
     context = Context(models, config, load, keys, Stores.open(config), writers=writers)
     memory = RequestMemory(config.request_memory)
     app = Starlette(
@@ -169,7 +177,7 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
             Middleware(RootPathMiddleware, config.root_path),
             *_cors(config),
             Middleware(TrailingSlashMiddleware),
-            Middleware(RecordMiddleware, writers),
+            Middleware(RecordMiddleware, writers, traces=traces is not None),
             Middleware(RequestIdMiddleware),
             Middleware(BeginningsMiddleware, HEALTH),
             Middleware(AuthMiddleware, config, keys),
@@ -184,7 +192,7 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
             TurnoutError: respond_to_error,
             Exception: respond_to_error,
         },
-        lifespan=partial(_lifespan, context, memory),
+        lifespan=partial(_lifespan, context, memory, traces),
     )
     app.state.context = context
     app.state.live = LiveFeed(models)
@@ -194,9 +202,15 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
 
 
 @asynccontextmanager
-async def _lifespan(context: Context, memory: RequestMemory, app: Starlette) -> AsyncGenerator[None, None]:
-    async with context.lifespan(app), running_batches(app, context, memory, BATCHED):
-        yield
+async def _lifespan(
+    context: Context, memory: RequestMemory, traces: Traces | None, app: Starlette
+) -> AsyncGenerator[None, None]:
+    try:
+        async with context.lifespan(app), running_batches(app, context, memory, BATCHED):
+            yield
+    finally:
+        if traces is not None:
+            await asyncio.to_thread(traces.close)
 
 
 def _cors(config: ServerConfig) -> list[Middleware]:

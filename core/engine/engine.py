@@ -33,8 +33,8 @@ from turnout.core.interfaces.observers import StepRecord
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.decision import Chosen, Completion, Retry
 from turnout.core.types.messages import Delta, Stats
-from turnout.core.types.plan import Logits, Plan
-from turnout.core.types.request import Request, RequestSpec, Timing
+from turnout.core.types.plan import Chunk, Logits, Plan
+from turnout.core.types.request import MAX_CHUNKS, Request, RequestSpec, Timing
 
 __all__ = ["Engine"]
 
@@ -242,10 +242,17 @@ class Engine:
             if chunk.rows == 0:
                 chunk.sequence.computed = end
                 self._kv.commit(chunk.sequence, end)
+                if chunk.sequence.request.spec.traced:
+                    self._note_chunk(chunk)
             else:  # the KV of a draft token is final once it is accepted
                 chunk.sequence.computed = end - (chunk.rows - 1)
         for sequence, scores in logits.prompts.items():
             sequence.request.prompt_scores += scores
+
+    def _note_chunk(self, chunk: Chunk) -> None:
+        chunks = chunk.sequence.request.timing.chunks
+        if len(chunks) < MAX_CHUNKS:
+            chunks.append((self.clock(), len(chunk.tokens)))
 
     def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
         """Groups the requests whose sequences all have logits by their decoding strategy."""

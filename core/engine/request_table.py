@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -14,7 +15,7 @@ from turnout.core.interfaces.scheduling import Drop
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import Delta
 from turnout.core.types.pooling import Pooled
-from turnout.core.types.request import Request, Timing, request_of
+from turnout.core.types.request import Request, Timing, Traced, request_of
 from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["RequestTable"]
@@ -87,13 +88,27 @@ class RequestTable:
             return self.fail(request, lacking, now)
         if deltas and request.first_delta_due:
             deltas[0] = _first(request, deltas[0])
+            if request.spec.traced:
+                deltas[0] = msgspec.structs.replace(deltas[0], traced=self._traced(request))
         if ended:
             # A strategy that does not stream may have sequences left when all choices have ended.
             ended = list(request.live) if request.ended == request.params.n else ended
             self._retire(request, ended, deltas[-1].finish_reason or "", now)
-            if not request.live and request.spec.timing:
-                deltas[-1] = msgspec.structs.replace(deltas[-1], timing=request.timing)
+            if not request.live and (request.spec.timing or request.spec.traced):
+                deltas[-1] = self._with_timing(request, deltas[-1])
         return deltas
+
+    def _with_timing(self, request: Request, delta: Delta) -> Delta:
+        """The last delta, with what the request asked for."""
+        timing = request.timing if request.spec.timing else None
+        traced = self._traced(request) if request.spec.traced else None
+        return msgspec.structs.replace(delta, timing=timing, traced=traced)
+
+    def _traced(self, request: Request) -> Traced:
+        resume = request.spec.resume
+        interruptions = 0 if resume is None else len(resume.interrupted)
+        timing = copy.deepcopy(request.timing)  # the request goes on, and messages may be read later
+        return Traced(timing=timing, replica=self._observers.replica, interruptions=interruptions)
 
     def _lacking(self, request: Request, live: int) -> str:
         """Returns why the request cannot end with its `n` choices any more; empty if it can."""
@@ -113,16 +128,14 @@ class RequestTable:
         request.ended, request.timing.first_token = 1, now
         self._scheduler.observe(request, 0, now)
         self._retire(request, request.live, "stop", now)
-        return [
-            Delta(
-                request_id=request.id,
-                finish_reason="stop",
-                pooled=pooled,
-                cached_tokens=request.cached_tokens,
-                begun=_begun(request.timing),
-                timing=request.timing if request.spec.timing else None,
-            )
-        ]
+        delta = Delta(
+            request_id=request.id,
+            finish_reason="stop",
+            pooled=pooled,
+            cached_tokens=request.cached_tokens,
+            begun=_begun(request.timing),
+        )
+        return [self._with_timing(request, delta) if request.spec.timing or request.spec.traced else delta]
 
     def fail(self, request: Request, fault: str | RequestError, now: float) -> list[Delta]:
         """Ends a request because of a fault of its strategy or of a logits processor, or its own."""
@@ -166,7 +179,9 @@ def _first(request: Request, delta: Delta) -> Delta:
     request.first_delta_due = False
     scores = request.prompt_scores if request.prompt_scores_due else None
     request.prompt_scores_due = False
-    return msgspec.structs.replace(delta, begun=_begun(request.timing), prompt_logprobs=scores)
+    resume = request.spec.resume
+    begun = None if resume is not None and resume.choices else _begun(request.timing)  # else told already
+    return msgspec.structs.replace(delta, begun=begun, prompt_logprobs=scores)
 
 
 def _begun(timing: Timing) -> tuple[float, float] | None:

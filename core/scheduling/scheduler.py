@@ -267,6 +267,8 @@ class Scheduler:
             self.begun += 1
             if request.spec.resume is None:
                 request.cached_tokens = spans[0].start
+                return True
+        request.timing.resumed.append(step.now)
         return True
 
     def _spans(self, request: Request, limit: int, step: _Step) -> list[Span]:

@@ -16,7 +16,7 @@ from turnout.core.types.live.news import EngineNews
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.output_format import OutputFormat
 from turnout.core.types.pooling import Pooled, PoolingFacts
-from turnout.core.types.request import RequestSpec, Timing
+from turnout.core.types.request import RequestSpec, Timing, Traced
 
 __all__ = [
     "STATS_SECONDS",
@@ -197,6 +197,8 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     """With ``overloaded``: seconds after which the client should try again."""
     timing: Timing | None = None
     """On a request's last delta, if the request asked for it."""
+    traced: Traced | None = None
+    """Of a request that is traced, on its first delta and on its last."""
     pooled: Pooled | None = None
     """Of a request that pools, on its only delta."""
     prompt_logprobs: Sequence[TokenLogprobs] | None = None

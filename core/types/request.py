@@ -17,6 +17,7 @@ from turnout.core.types.pooling import PoolingParams, PromptPooling
 from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = [
+    "MAX_CHUNKS",
     "Request",
     "RequestSpec",
     "RequestStatus",
@@ -24,6 +25,7 @@ __all__ = [
     "Resumption",
     "Sequence",
     "Timing",
+    "Traced",
     "request_of",
 ]
 
@@ -80,6 +82,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Set if it generates nothing: its prompt is computed and pooled. Its `params` are not used then."""
     resume: Resumption | None = None
     """Set if an engine that is gone had admitted the request."""
+    traced: bool = False
+    """Whether to report its `Traced` with the first delta and with the last."""
     log_id: str = ""
     """What the log calls it: the client's `X-Request-Id`, or a name that the server gave the request."""
 
@@ -97,7 +101,25 @@ class Timing(msgspec.Struct, kw_only=True):
     """When it ended."""
     preempted: list[float] = []
     """When it was preempted, each time."""
+    resumed: list[float] = []
+    """When it was admitted again, each time; the last may be missing."""
+    chunks: list[tuple[float, int]] = []
+    """Of a request that is traced: when each step had computed a part of its prompt, and how many tokens. The
+    step of the last part, which gives the first token, is left out, and so are all beyond `MAX_CHUNKS`."""
 
+
+class Traced(msgspec.Struct, kw_only=True):
+    """What an engine tells of a request that is traced."""
+
+    timing: Timing
+    replica: str = ""
+    """The engine's name among the replicas."""
+    interruptions: int = 0
+    """How many of the first preemptions were the loss of another engine."""
+
+
+MAX_CHUNKS = 128
+"""Of a request that is traced, so many are told."""
 
 _sequence_ids = count()
 
@@ -286,7 +308,7 @@ class Request:
         if not resume.choices:
             return
         self.timing.first_token = resume.first_token
-        self.prompt_scores_due = self.first_delta_due = False
+        self.prompt_scores_due, self.first_delta_due = False, self.spec.traced
         self.forks = self.width - 1
         self.ended = self.params.n - len(resume.choices)
         self.output_tokens = sum(len(output) for _, output in resume.choices)

@@ -46,6 +46,7 @@ from turnout.server.fleet.replica_memory import check_replicas_memory
 from turnout.server.fleet.report import FleetReport
 from turnout.server.fleet.rollout import FleetError, Rollout
 from turnout.server.fleet.totals import merged_reply
+from turnout.server.http.records.record import tracing
 
 __all__ = ["Fleet", "FleetError", "Launch"]
 
@@ -222,7 +223,9 @@ class Fleet(FleetReport):
 
     async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         if request.arrival is None:  # the engine reads it after its step, on the same clock
-            request = msgspec.structs.replace(request, arrival=monotonic(), log_id=current_request.get())
+            request = msgspec.structs.replace(
+                request, arrival=monotonic(), log_id=current_request.get(), traced=tracing.get()
+            )
         stream = RequestStream(request, self._unread)
         replica = self._choose(request)
         replica.client.check()

@@ -14,7 +14,7 @@ from turnout.core import limits
 from turnout.core.engine.client import EngineClient
 from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
-from turnout.core.types.request import RequestSpec, Timing
+from turnout.core.types.request import RequestSpec, Timing, Traced
 from turnout.server.generation.gathered import GatheredChoice
 from turnout.server.generation.merge import merged
 from turnout.server.generation.portions import Portion, Portions, waited
@@ -26,7 +26,7 @@ from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["Generation", "ScoredPrompt", "start_of_prompt"]
+__all__ = ["Generation", "ScoredPrompt", "note_traced", "start_of_prompt"]
 
 Submit = Callable[[RequestSpec], AsyncGenerator[Delta, None]]
 """As `EngineClient.submit`."""
@@ -92,6 +92,8 @@ class Generation:
     _stops: StopStrings = field(init=False)
     _reasoning_tokens: int = 0
     _cached_tokens: dict[str, int] = field(default_factory=dict)
+    traces: dict[str, list[Traced]] = field(default_factory=dict, init=False)
+    """Of requests that are traced, by id: what each engine that served it told last."""
     _timings: dict[str, Timing] = field(default_factory=dict)
     _prompt_scores: dict[str, PackedLogprobs] = field(default_factory=dict)
     _size: int = 0
@@ -227,6 +229,8 @@ class Generation:
         added = TextDelta(index) if index in self._ended else self._read(request, index, delta)
         if delta.cached_tokens:
             self._cached_tokens[request.id] = delta.cached_tokens
+        if delta.traced is not None:
+            note_traced(self.traces, request.id, delta.traced)
         if delta.prompt_logprobs is not None:
             given = delta.prompt_logprobs  # packed, unless a stand-in for the engine gave them
             scores = given if isinstance(given, PackedLogprobs) else PackedLogprobs(given)
@@ -291,6 +295,14 @@ class Generation:
             positions = best_of([choice.cumulative_logprob for choice in choices], self.returned)
             returned += [choices[position] for position in positions]
         return [msgspec.structs.replace(choice, index=index) for index, choice in enumerate(returned)]
+
+
+def note_traced(traces: dict[str, list[Traced]], id: str, traced: Traced) -> None:
+    """Note what an engine told of a request, in place of what the same engine told before."""
+    told = traces.setdefault(id, [])
+    if told and told[-1].timing.scheduled == traced.timing.scheduled:
+        told.pop()
+    told.append(traced)
 
 
 def start_of_prompt(tokenizer: Tokenizer, prompt: Sequence[int], longest: int | None) -> str:

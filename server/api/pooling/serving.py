@@ -8,7 +8,7 @@ import uuid
 from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -18,13 +18,13 @@ from starlette.responses import Response
 from turnout.core.errors import EngineError, RequestError
 from turnout.core.types.messages import Delta
 from turnout.core.types.pooling import Pooled
-from turnout.core.types.request import RequestSpec
+from turnout.core.types.request import RequestSpec, Traced
 from turnout.server.api.context import Context
 from turnout.server.api.pooling.texts import Texts, named, prepared_texts
 from turnout.server.api.respond import LARGE
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.fleet.models.waiting import entry_of
-from turnout.server.generation.generation import start_of_prompt
+from turnout.server.generation.generation import note_traced, start_of_prompt
 from turnout.server.generation.merge import merged
 from turnout.server.generation.portions import Portion, waited
 from turnout.server.http.access.auth import client_of, count_tokens
@@ -79,7 +79,7 @@ class Asked:
             count_tokens(self.request, lambda: tokens)
             try:
                 with memory.growing():
-                    found = await while_connected(self.request.receive, self._served(specs))
+                    found = await while_connected(self.request.receive, self._served(specs, answer))
                     memory.add(JSON_BYTES * sum(len(each.data) for each in found))
             except RequestError:
                 count_tokens(self.request, lambda: 0)
@@ -89,7 +89,7 @@ class Asked:
         self.context.metrics[self.arm.name].pooled(endpoint, len(specs), tokens)
         return PooledTexts(found, tokens)
 
-    async def _served(self, specs: Sequence[RequestSpec]) -> list[Pooled]:
+    async def _served(self, specs: Sequence[RequestSpec], answer: _Answer) -> list[Pooled]:
         found: dict[int, Pooled] = {}
         metrics = self.context.metrics[self.arm.name]
         began = metrics.clock()
@@ -102,6 +102,8 @@ class Asked:
                     async for delta in deltas:
                         if delta.begun is not None:
                             meter.begin(delta.begun, delta.cached_tokens)
+                        if delta.traced is not None:
+                            note_traced(answer.traces, specs[number].id, delta.traced)
                         if delta.pooled is not None:
                             found[number] = delta.pooled
                             meter.take_pooled()
@@ -127,19 +129,20 @@ class _Answer:
     """For the request's record."""
 
     tokenizer: Tokenizer
-    specs: Sequence[RequestSpec]
+    requests: Sequence[RequestSpec]
     finish_reasons: Sequence[str] = ("abort",)
     error: str = ""
     first_token_at: float | None = None
     completion_tokens: int = 0
     cached_tokens: int = 0
+    traces: dict[str, list[Traced]] = field(default_factory=dict)
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(len(spec.prompt) for spec in self.specs)
+        return sum(len(spec.prompt) for spec in self.requests)
 
     def prompt_texts(self, longest: int | None) -> list[str]:
-        return [start_of_prompt(self.tokenizer, spec.prompt, longest) for spec in self.specs]
+        return [start_of_prompt(self.tokenizer, spec.prompt, longest) for spec in self.requests]
 
 
 @dataclass(frozen=True)

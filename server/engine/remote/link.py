@@ -179,8 +179,15 @@ class WorkerLink:
 
     def _received(self, event: Event) -> Event:
         """An event with its times on this machine's clock."""
-        if isinstance(event, Delta) and event.timing is not None:
-            return msgspec.structs.replace(event, timing=_earlier(event.timing, self._ahead))
+        if not isinstance(event, Delta):
+            return event
+        if event.timing is not None:
+            event = msgspec.structs.replace(event, timing=_earlier(event.timing, self._ahead))
+        if event.traced is not None:
+            timing = _earlier(event.traced.timing, self._ahead)
+            event = msgspec.structs.replace(
+                event, traced=msgspec.structs.replace(event.traced, timing=timing)
+            )
         return event
 
 
@@ -194,6 +201,8 @@ def _earlier(timing: Timing, seconds: float) -> Timing:
         first_token=shifted(timing.first_token),
         finished=shifted(timing.finished),
         preempted=[when - seconds for when in timing.preempted],
+        resumed=[when - seconds for when in timing.resumed],
+        chunks=[(when - seconds, tokens) for when, tokens in timing.chunks],
     )
 
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from starlette.types import Scope
 
-__all__ = ["Answered", "RequestRecord", "Write", "note_answer", "note_error", "note_model", "record_of"]
+from turnout.core.types.request import RequestSpec, Traced
+
+__all__ = [
+    "Answered",
+    "RequestRecord",
+    "Write",
+    "note_answer",
+    "note_error",
+    "note_model",
+    "record_of",
+    "tracing",
+]
 
 RECORD = "turnout.record"
 """Where a request's scope has its record."""
 CLIENT_LEFT = 499
+
+tracing: ContextVar[bool] = ContextVar("turnout.tracing", default=False)
+"""Whether the request that this task serves is to be traced."""
 
 
 class Answered(Protocol):
@@ -22,6 +37,16 @@ class Answered(Protocol):
     """Why it failed, as one word; empty: it has not."""
     first_token_at: float | None
     """When the first token came, on the clock of the record; None: there is none."""
+
+    @property
+    def requests(self) -> Sequence[RequestSpec]:
+        """The requests to engines, one for each prompt."""
+        ...
+
+    @property
+    def traces(self) -> Mapping[str, Sequence[Traced]]:
+        """What engines told of those, by id; of one that was moved, each that served it."""
+        ...
 
     @property
     def prompt_tokens(self) -> int: ...
@@ -63,6 +88,10 @@ class RequestRecord:
     """The batch that it is a line of."""
     background: bool = False
     """It is what went on for a request after its client had its response."""
+    traced: bool = False
+    """It is to be traced."""
+    trace_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those headers that name the trace of which the client made it a part."""
     finished: float = 0.0
     answer: Answered | None = field(default=None, repr=False)
 

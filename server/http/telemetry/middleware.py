@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,11 +13,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnout.core.clock import monotonic
 from turnout.server.http.access.auth import key_name
 from turnout.server.http.errors import REQUEST_KEY
-from turnout.server.http.records.record import CLIENT_LEFT, RECORD, Answered, RequestRecord, Write, record_of
+from turnout.server.http.records.record import (
+    CLIENT_LEFT,
+    RECORD,
+    Answered,
+    RequestRecord,
+    Write,
+    record_of,
+    tracing,
+)
 
 __all__ = ["RecordMiddleware", "recording", "recording_further"]
 
 FAILED = 500
+TRACE_HEADERS = (b"traceparent", b"tracestate")
+MAX_TRACE_HEADER = 2048
+"""Bytes; the standard asks for 512 at least."""
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-(?P<flags>[0-9a-f]{2})(-.*)?"
+)
 WRITERS = "turnout.record_writers"
 """Where a request's scope has those who are told of its record."""
 
@@ -24,15 +39,21 @@ WRITERS = "turnout.record_writers"
 class RecordMiddleware:
     """Outside of all that may refuse a request, so that refusals are recorded too."""
 
-    def __init__(self, app: ASGIApp, writers: Sequence[Write]) -> None:
+    def __init__(self, app: ASGIApp, writers: Sequence[Write], *, traces: bool = False) -> None:
+        """traces: those requests are to be traced whose clients do not say otherwise."""
         self._app = app
         self._writers = writers
+        self._traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         with recording(scope, self._writers) as record:
+            if self._traces:
+                record.trace_headers = trace_headers(scope)
+                record.traced = is_sampled(record.trace_headers)
+                tracing.set(record.traced)
 
             async def send_noted(message: Message) -> None:
                 if message["type"] == "http.response.start":
@@ -40,6 +61,21 @@ class RecordMiddleware:
                 await send(message)
 
             await self._app(scope, receive, send_noted)
+
+
+def trace_headers(scope: Scope) -> dict[str, str]:
+    """Those of W3C's trace context, as far as they are short enough to be some."""
+    found = {}
+    for name, value in scope["headers"]:
+        if name in TRACE_HEADERS and len(value) <= MAX_TRACE_HEADER:
+            found[name.decode()] = value.decode("latin-1")
+    return found
+
+
+def is_sampled(headers: Mapping[str, str]) -> bool:
+    """Whether a request is to be traced: not if its client says that its trace is not kept."""
+    parent = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    return parent is None or bool(int(parent["flags"], 16) & 1)
 
 
 @contextmanager
