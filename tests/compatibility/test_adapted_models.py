@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from features import BY_NAME, FEATURES, LENGTH, Feature
+from small_engines import PLAIN
 from test_compatibility import FEW, expected, merged, serve, tokens
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
@@ -18,8 +19,6 @@ from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.hub.resolve import resolve_model
 from turnout.models.transformers_adapter.small import shrunk
 from turnout.models.transformers_adapter.trial import spread_weights
-
-PLAIN: dict[str, Any] = {"kv_memory": "64MiB", "device": "cpu", "dtype": "float32", "max_model_len": 128}
 
 KIND = "cohere2"
 """Windows in three of four layers, a layer norm, attention beside the MLP: nothing of Llama's shape."""

@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from conftest import PLAIN, SEESAW
 from conversations import CONVERSATIONS, PROMPTS, Answer, Conversation, calls_are_valid
 from features import BY_NAME, FEATURES, Feature
 from local_client import answered
+from small_engines import PLAIN, SEESAW
 from tiny_server import TinyServer, serving
 
 from turnout import LLM
