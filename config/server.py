@@ -233,3 +233,8 @@ class ServerConfig(Config):
     )
     """Needs the extra `otel`; `OTEL_EXPORTER_OTLP_ENDPOINT` and its like work too. See
     [traces](../how-to/observe.md#opentelemetry)."""
+    otlp_metrics_endpoint: str | None = Field(
+        None,
+        description="URL of an OpenTelemetry collector for metrics, such as "
+        "`http://127.0.0.1:4318/v1/metrics`.",
+    )

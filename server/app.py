@@ -41,7 +41,7 @@ from turnout.server.api.health import health, live
 from turnout.server.api.llama_cpp.infill import infill
 from turnout.server.api.load import show_load
 from turnout.server.api.messages import count_tokens, messages
-from turnout.server.api.metrics import metrics
+from turnout.server.api.metrics import collected, metrics
 from turnout.server.api.ollama import embed as ollama_embed
 from turnout.server.api.ollama import models as ollama_models
 from turnout.server.api.ollama.chat import chat as ollama_chat
@@ -67,11 +67,12 @@ from turnout.server.http.request_id import PROCESSING, RequestIdMiddleware
 from turnout.server.http.request_memory import RequestMemory, RequestMemoryMiddleware
 from turnout.server.http.root_path import RootPathMiddleware
 from turnout.server.http.telemetry.middleware import RecordMiddleware
-from turnout.server.http.telemetry.opening import opened_traces
+from turnout.server.http.telemetry.opening import opened_metrics, opened_traces
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
 from turnout.server.storage.stores import Stores
 
 if TYPE_CHECKING:
+    from turnout.server.http.telemetry.metrics import Metrics
     from turnout.server.http.telemetry.traces import Traces
 
 __all__ = ["create_app"]
@@ -192,7 +193,7 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
             TurnoutError: respond_to_error,
             Exception: respond_to_error,
         },
-        lifespan=partial(_lifespan, context, memory, traces),
+        lifespan=partial(_lifespan, context, memory, traces, opened_metrics(config)),
     )
     app.state.context = context
     app.state.live = LiveFeed(models)
@@ -203,12 +204,17 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
 
 @asynccontextmanager
 async def _lifespan(
-    context: Context, memory: RequestMemory, traces: Traces | None, app: Starlette
+    context: Context, memory: RequestMemory, traces: Traces | None, measured: Metrics | None, app: Starlette
 ) -> AsyncGenerator[None, None]:
+    collect = partial(collected, context, keys=True)
+    sending = None if measured is None else asyncio.create_task(measured.run(collect))
     try:
         async with context.lifespan(app), running_batches(app, context, memory, BATCHED):
             yield
     finally:
+        if sending is not None:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
         if traces is not None:
             await asyncio.to_thread(traces.close)
 

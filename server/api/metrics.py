@@ -22,7 +22,7 @@ from turnout.server.metrics.engine_metrics import Scrape
 from turnout.server.metrics.model_metrics import ModelScrape
 from turnout.server.metrics.vllm_names import named
 
-__all__ = ["metrics"]
+__all__ = ["collected", "metrics"]
 
 OPENMETRICS = "application/openmetrics-text"
 AS_BYTES = 2**18
@@ -34,13 +34,17 @@ written in a turn of the event loop."""
 async def metrics(request: Request) -> Response:
     """Shows metrics for Prometheus."""
     context = context_of(request)
-    merged = Merged(await asyncio.gather(*map(_of_model, context.each)))
-    collected = named(merged, context.config.metrics_names)
-    if by_admin(request):
-        collected = Together([collected, context.key_metrics])
+    found = await collected(context, keys=by_admin(request))
     pace: Pace = request.app.state.pace
     await pace.take(AS_BYTES)
-    return _written(collected, request.headers.get("accept", ""))
+    return _written(found, request.headers.get("accept", ""))
+
+
+async def collected(context: Context, *, keys: bool) -> Collector:
+    """All metrics; with those of named keys, or without."""
+    merged = Merged(await asyncio.gather(*map(_of_model, context.each)))
+    found: Collector = named(merged, context.config.metrics_names)
+    return Together([found, context.key_metrics]) if keys else found
 
 
 def _written(collected: Collector, accept: str) -> Response:

@@ -1,0 +1,71 @@
+"""Metrics, as an OpenTelemetry collector gets them: what `/metrics` shows."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+from asking import COMPLETIONS
+from otlp_receiver import receiver
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from running_server import Start, eventually
+
+from turnout.server.http.telemetry.metrics import metrics_of
+
+
+def test_each_kind_becomes_its_own() -> None:
+    registry = CollectorRegistry()
+    Counter("turnout:things", "Things.", ("who",), registry=registry).labels("me").inc(3)
+    Gauge("turnout:level_bytes", "A level.", registry=registry).set(7)
+    times = Histogram("turnout:wait_seconds", "Waits.", registry=registry, buckets=(1, 2))
+    for value in (0.5, 0.6, 1.5, 9):
+        times.observe(value)
+    made = {metric.name: metric for metric in metrics_of(registry, 5, 9)}
+    assert {name: metric.unit for name, metric in made.items()} == {
+        "turnout.things": "",
+        "turnout.level_bytes": "By",
+        "turnout.wait_seconds": "s",
+    }
+    (things,), (level,), (waits,) = (list(metric.data.data_points) for metric in made.values())
+    assert (things.value, things.attributes, things.start_time_unix_nano) == (3, {"who": "me"}, 5)
+    assert made["turnout.things"].data.is_monotonic and level.value == 7 and level.time_unix_nano == 9
+    assert (waits.count, waits.sum, waits.bucket_counts) == (4, pytest.approx(11.6), [2, 1, 1])
+    assert waits.explicit_bounds == [1, 2]
+
+
+def test_what_prometheus_sees_is_sent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
+    with receiver() as collector:
+        server = start(otlp_metrics_endpoint=f"{collector.url}/v1/metrics")
+        for _ in range(3):
+            server.http.post(COMPLETIONS, json={"prompt": "a", "max_tokens": 2})
+
+        def counted() -> list[Any]:
+            return [
+                point
+                for metric in list(collector.metrics)
+                if metric.name == "turnout.time_to_first_token_seconds"
+                for point in metric.histogram.data_points
+                if point.count == 3
+            ]
+
+        eventually(counted, 20)
+        names = {metric.name for metric in collector.metrics}
+        assert {"turnout.generation_tokens", "turnout.request_success"} <= names
+        shown = server.http.get("/metrics").text
+        for name in names:
+            assert f"# HELP {name.replace('.', ':', 1)}" in shown, name
+
+
+def test_a_dead_collector_holds_up_neither_service_nor_end(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "60")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = start(otlp_metrics_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        time.sleep(0.3)
+        for _ in range(5):
+            done = server.http.post(COMPLETIONS, json={"prompt": "a", "max_tokens": 2})
+            assert done.status_code == 200
