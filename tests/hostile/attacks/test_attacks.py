@@ -18,6 +18,7 @@ COMPLETIONS, CHAT, PINS, POLICY = (
     "/admin/prefixes",
     "/admin/scheduler",
 )
+ADMINISTRATOR: Mapping[str, str] = {"Authorization": f"Bearer {ADMIN}"}
 NO_KEY: Mapping[str, str] = {"Authorization": ""}
 
 
@@ -79,6 +80,10 @@ KEYS = [
     Attack("no key, another path", "/v1/nothing", status=401, headers=NO_KEY),
     Attack("no key, a large body", COMPLETIONS, b" " * 2**20, 401, headers=NO_KEY),
     Attack("admin with the other key", "/admin/kv", status=401, headers={"Authorization": f"Bearer {API}"}),
+    Attack("a profile with the other key", "/start_profile", b"", 401),
+    Attack("a profile, encoded", "/%73top_profile", b"", 401),
+    Attack("a profile that no folder is for", "/start_profile", b"", 404, headers=ADMINISTRATOR),
+    Attack("a trace of no form", "/v1/models", status=200, headers={"traceparent": "00-" + "x" * 5000}),
     Attack("admin in capitals", "/ADMIN/kv", status=401, headers=NO_KEY),
     Attack("admin, encoded", "/%61dmin/kv", status=401, headers=NO_KEY),
     Attack("admin after a step up", "/v1/../admin/kv", status=401, headers=NO_KEY),
