@@ -104,13 +104,14 @@ def test_two_processes_give_the_tokens_of_one(model):
 )
 def test_whatever_else_is_on_tokens_stay(options, model):
     if options.get("draft"):
-        options = {"spec_draft": str(model), "tokens": 4000}  # without room, nothing is drafted
+        # Room to draft, always as many tokens: a draft model as large as its target would not pay.
+        options = {"decoding": f"speculative:draft={model},k=3,adaptive=false", "tokens": 4000}
     expected = answers(engine(model, 1))
     together = engine(model, 2, **options)
     assert answers(together) == expected
     if "swap_memory" in options:
         assert together.engine.stats().swap_outs > 0
-    if "spec_ngram" in options or "spec_draft" in options:
+    if "spec_ngram" in options or "decoding" in options:
         assert sum(n for name, n in together.engine.stats().counters.items() if "draft" in name) > 0
 
 
