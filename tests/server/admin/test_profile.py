@@ -57,6 +57,7 @@ def test_each_replica_writes_a_trace_that_perfetto_opens(start: Start, tmp_path:
     assert len(native) == 2 or all(note.startswith("no native samples: perf") for note in ended["notes"])
 
 
+@pytest.mark.slow
 def test_attacks_on_profiles(start: Start, tmp_path: Path) -> None:
     """Stopped without a start, started twice, with a body, without the key; an engine that dies meanwhile."""
     server = start(profile_dir=tmp_path, admin_key=("boss",), engine_restarts=3)

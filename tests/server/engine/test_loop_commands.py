@@ -17,6 +17,7 @@ class Engine:
     """Notes what it is given; admitting a request takes a quarter of what commands may take."""
 
     limits = SimpleNamespace(max_waiting=100)
+    place = ""
 
     def __init__(self, *, busy: bool) -> None:
         self.busy = busy

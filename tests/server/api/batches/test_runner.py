@@ -80,7 +80,7 @@ class Place:
     async def _serve(self, prompts: tuple[str, ...]) -> tuple[Batch, dict[str, Any]]:
         batches, keys = BatchStore(self.files), Keys.for_api(self.config)
         self.context = SimpleNamespace(
-            load=ServerLoad(), config=self.config, keys=keys, batch_news=asyncio.Event()
+            load=ServerLoad(), config=self.config, keys=keys, batch_news=asyncio.Event(), writers=()
         )
         self.context.models = SimpleNamespace(closing=False)
         memory = RequestMemory(1000)
