@@ -226,7 +226,7 @@ class Engine:
         if self._observers.of_steps:
             self._observers.step_finished(self._step_record(plan, started))
         if recorder is not None:
-            recorder.stepped(plan.tokens)
+            recorder.stepped()
         return deltas
 
     def _with_in_flight(self, plan: Plan) -> Plan:

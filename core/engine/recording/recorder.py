@@ -1,7 +1,8 @@
 """Records what an engine does while it is watched: its steps, what its policy decides, its requests.
 
 An engine that is not watched has no recorder. One that has makes a pass over the plan where requests are
-admitted, and for each report a pass over the live requests; the detail of a report is bounded.
+admitted, and for each report a pass over the live requests; the detail of a report is bounded. Most steps
+decode what the step before decoded: such a one is told by a single word.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.live.news import EngineNews, Grant, LiveKV, LiveStats, StepTrace
 from turnout.core.types.messages import Stats
 from turnout.core.types.plan import Chunk, Plan
-from turnout.core.types.request import Request, RequestView, request_of
+from turnout.core.types.request import Request, RequestView, Sequence, request_of
 
 __all__ = ["Recorder"]
 
 MAX_NAMED = 64
 """Requests of a step's order, and of its grants, that are named."""
-MAX_NAMES = 1000
+MAX_NAMES = 500
 """Requests that the steps of one report name in all: they bound its size, and what it costs."""
 MAX_STEPS = 1000
 """Steps of one report; those after them are left out."""
 MAX_EXPLAINED = 16
 """Admissions and preemptions of a step that the policy is asked about."""
-KV_SECONDS, KV_SHARE = 1.0, 200
+KV_SECONDS, KV_SHARE = 1.0, 500
 """The least time between two looks at the KV pool, in seconds and as a multiple of what the last one took."""
 
 
@@ -46,7 +47,12 @@ class Recorder:
         self._steps: list[StepTrace] = []
         self._step: StepTrace | None = None
         """The one that is being computed."""
+        self._tokens = 0
+        """Its tokens, if it is."""
         self._order: list[Request] | None = None
+        self._before: tuple[list[Request], list[Sequence], int] | None = None
+        """Of the step before, if that only decoded and was told: its order, its sequences, and how far the
+        first had come, less the step's number."""
         self._policy_seconds = 0.0
         self._names = MAX_NAMES
         """How many requests the steps of this report may still name."""
@@ -71,45 +77,73 @@ class Recorder:
     def hear_order(self, answer: Answer, seconds: float) -> None:
         """Notes a policy's answer, before it is served."""
         self._policy_seconds += seconds
+        if not self._scheduler.queues.waiting_count:
+            self._order = []
+            return
         if self._names <= 0:
             return
         if isinstance(answer, Order):
             answer.keep()
         waiting = (entry for entry in answer if type(entry) is RequestView)
         requests = (request for view in waiting if (request := request_of(view)).status == "waiting")
-        self._order = list(islice(requests, MAX_NAMED)) if self._scheduler.queues.waiting_count else []
+        self._order = list(islice(requests, MAX_NAMED))
 
     def planned(self, plan: Plan, number: int, started: float) -> None:
         """Notes what a step is to compute. number: which step of the engine it is."""
         self._close(started)
-        scheduler, tracks = self._scheduler, self._tracks
+        scheduler = self._scheduler
         step = StepTrace(
             number=number,
             started=self._epoch + started,
             policy_ms=round(self._policy_seconds * 1000, 3),
-            thin=self._names <= 0,
+            rows=len(plan.chunks),
         )
+        self._tokens = len(plan.chunks)
         order, self._order, self._policy_seconds = self._order, None, 0.0
-        filled = _filled(plan, scheduler)
-        fresh = dict.fromkeys(chunk.sequence.request for chunk in filled)
+        for move in plan.moves:
+            step.moved[move.way] = step.moved.get(move.way, 0) + move.length
+        if scheduler.caught_up or scheduler.preempted:
+            filled = _filled(plan, scheduler)
+            admitted = self._turn(step, filled, started)
+            self._before = None
+            self._detail(step, plan, filled, order)
+            self._explain(step, [*admitted[:MAX_EXPLAINED], *scheduler.preempted[:MAX_EXPLAINED]])
+        else:
+            self._note_decoding(step, plan, order)
+        self._step = step
+
+    def _turn(self, step: StepTrace, filled: list[Chunk], started: float) -> list[Request]:
+        """Notes which requests were admitted, and returns them; and which had to give way."""
+        scheduler, tracks = self._scheduler, self._tracks
+        step.rows += sum([chunk.rows - 1 for chunk in filled])
+        self._tokens += sum([len(chunk.tokens) - 1 for chunk in filled])
+        fresh = dict.fromkeys([chunk.sequence.request for chunk in filled])
         admitted = [request for request in fresh if tracks.admit(request, started)]
         step.admitted = [request.id for request in admitted[:MAX_NAMED]]
         for request in scheduler.preempted:
             swapped = request in scheduler.swapped
             tracks.preempt(request, started, swapped=swapped)
             step.preempted.append((request.id, "swap" if swapped else "recompute"))
-        for move in plan.moves:
-            step.moved[move.way] = step.moved.get(move.way, 0) + move.length
-        if not step.thin:
-            self._detail(step, plan, filled, order)
-        self._explain(step, [*admitted[:MAX_EXPLAINED], *scheduler.preempted[:MAX_EXPLAINED]])
-        self._step = step
+        return admitted
 
-    def stepped(self, tokens: int) -> None:
-        """Notes that the step is over. tokens: how many it computed."""
+    def _note_decoding(self, step: StepTrace, plan: Plan, order: list[Request] | None) -> None:
+        """Notes a step in which all requests compute their next token, and nothing else."""
+        now = None
+        if order is not None and plan.chunks:
+            sequences = [chunk.sequence for chunk in plan.chunks[:MAX_NAMED]]
+            now = order, sequences, plan.chunks[0].start - step.number
+            if now == self._before:
+                step.again = True
+                self._names -= len(order)  # it was read
+                return
+        self._detail(step, plan, [], order)
+        self._before = None if step.thin else now
+
+    def stepped(self) -> None:
+        """Notes that what was planned is computed."""
         now = self._clock()
         if self._step is not None:
-            self._step.tokens = tokens
+            self._step.tokens = self._tokens
         self._tracks.note_decoding(now)
         self._close(now)
 
@@ -127,7 +161,9 @@ class Recorder:
         self._steps.append(step)
 
     def _detail(self, step: StepTrace, plan: Plan, filled: list[Chunk], order: list[Request] | None) -> None:
-        step.rows = sum([chunk.rows for chunk in plan.chunks])
+        if self._names <= 0:
+            step.thin = True
+            return
         step.grants = [_grant(chunk) for chunk in islice(filled, MAX_NAMED)]
         caught_up = self._scheduler.caught_up
         others = (chunk for chunk in plan.chunks if chunk.sequence not in caught_up)
@@ -154,7 +190,7 @@ class Recorder:
         requests, progress = self._tracks.take_requests()
         began, self._began = self._began, False
         steps, self._steps = self._steps, []
-        self._names, self._explained = MAX_NAMES, False
+        self._names, self._explained, self._before = MAX_NAMES, False, None
         return EngineNews(
             at=self._epoch + now,
             began=began,

@@ -66,6 +66,8 @@ class Tracks:
 
     def note_decoding(self, now: float) -> None:
         """Notes which requests have their prompts behind them, after a step."""
+        if not self._filling:
+            return
         for request in [request for request in self._filling if request.decode_ready]:
             del self._filling[request]
             self._turn(request, self._tracks[request], "decode", now)
@@ -94,11 +96,16 @@ class Tracks:
         requests, self._ended = self._ended, []
         progress: list[Progress] = []
         for request, track in self._tracks.items():
-            now = request.id, track.phase, _computed(request), request.output_tokens, _preemptions(request)
-            if track.told is None:
-                requests.append(self._told(request, track.phase))
-            elif track.told != now:
+            phase, told = track.phase, track.told
+            live, preempted = request.live, len(request.timing.preempted)
+            computed = live[0].computed if len(live) == 1 else _computed(request)
+            now = request.spec.id, phase, computed, request.output_tokens, preempted
+            if told is None:
+                requests.append(self._told(request, phase))
+            elif told != now:
                 progress.append(now)
+            else:
+                continue
             track.told = now
         return requests, progress
 
@@ -126,16 +133,11 @@ class Tracks:
             computed=_computed(request),
             cached_tokens=request.cached_tokens,
             output_tokens=request.output_tokens,
-            preemptions=_preemptions(request),
+            preemptions=len(request.timing.preempted),
             finish_reason=reason,
             resumed=spec.resume is not None,
         )
 
 
 def _computed(request: Request) -> int:
-    live = request.live
-    return live[0].computed if len(live) == 1 else sum([sequence.computed for sequence in live])
-
-
-def _preemptions(request: Request) -> int:
-    return len(request.timing.preempted)
+    return sum([sequence.computed for sequence in request.live])

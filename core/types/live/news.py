@@ -96,6 +96,8 @@ class StepTrace(msgspec.Struct, kw_only=True, omit_defaults=True):
     grants: list[Grant] = []
     """What requests compute, those that need more than their next token first: id, tokens, `prefill` or
     `decode`, how many are computed then, and of how many."""
+    again: bool = False
+    """The order and those that decode are as in the step before; each is a token further."""
     admitted: list[str] = []
     """Those that waited until now."""
     preempted: list[tuple[str, Literal["swap", "recompute"]]] = []

@@ -17,7 +17,7 @@ from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.order import Order, Stretch
 from turnout.core.scheduling.preemption import Swap
-from turnout.core.types.live.news import EngineNews
+from turnout.core.types.live.news import EngineNews, StepTrace
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.request import RequestSpec, RequestView
 from turnout.core.types.views import View
@@ -274,3 +274,37 @@ def test_whose_the_cells_of_a_large_pool_are_is_told_too() -> None:
     named = sum(cells for owner, users, cells in told.owners if (owner, users) == (1, 1))
     assert named == sum(cells for state, cells in told.runs if state == "held") > 8
     assert sum(cells for *_, cells in told.owners) == MAX_CELLS
+
+
+def _in_full(steps: list[StepTrace]) -> list[StepTrace]:
+    """The steps with what the console makes of `again`."""
+    told: list[StepTrace] = []
+    for step in steps:
+        if step.again:
+            before = told[-1]
+            assert before.number == step.number - 1
+            grants = [(id, tokens, phase, done + 1, of + 1) for id, tokens, phase, done, of in before.grants]
+            step = msgspec.structs.replace(step, again=False, order=before.order, grants=grants)
+        told.append(step)
+    return told
+
+
+@pytest.mark.parametrize("requests", [3, 6])
+def test_steps_that_decode_the_same_again_are_told_by_a_word(requests: int) -> None:
+    def steps(*, often: bool) -> list[StepTrace]:
+        engine = toy_engine(Fcfs(), toy_kv(256, 4), slots=4)
+        recorder, told = _watched(engine), list[StepTrace]()
+        for _, request in _requests(requests, output=9):
+            engine.add(request)
+        while engine.busy:
+            engine.step()
+            if often:
+                told += _news(engine, recorder).steps  # the first of a report is always told in full
+        return told + _news(engine, recorder).steps
+
+    together, each = steps(often=False), steps(often=True)
+    assert not any(step.again for step in each)
+    again = [step for step in together if step.again]
+    assert len(again) >= 5 and not any(step.grants or step.order or step.thin for step in again)
+    plain = [(step.number, step.tokens, step.rows, step.order, step.grants) for step in each]
+    assert [(s.number, s.tokens, s.rows, s.order, s.grants) for s in _in_full(together)] == plain

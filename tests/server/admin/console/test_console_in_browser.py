@@ -119,6 +119,25 @@ def test_the_keyboard_reaches_panels_requests_and_steps(serve, open_page) -> Non
 
 
 @pytest.mark.slow
+def test_a_step_that_goes_on_as_the_one_before_shows_what_that_one_granted(serve, open_page) -> None:
+    _, event = busy()
+    told = event["engines"][0]
+    last = told["steps"][-1] | {"grants": [["cmpl-a", 1, "decode", 20, 20], ["cmpl-b", 1, "decode", 7, 7]]}
+    number = last["number"]
+    plain = {"started": last["ended"], "ended": last["ended"] + 0.02, "tokens": 2, "again": True}
+    told["steps"] = [last, *(plain | {"number": number + ahead} for ahead in (1, 2, 5))]
+    page = open_page(serve(still(event)).url)
+    tab(page, "Decisions")
+    panel = page.locator("#panel-decisions")
+    expect(panel).to_contain_text("Steps came too fast")  # those between were not told of
+    panel.get_by_role("button", name="Back").click()
+    expect(panel.locator("strong")).to_contain_text(f"{number + 2} ·")
+    expect(panel.locator(".grant")).to_have_count(2)
+    expect(panel).to_contain_text("cmpl-b +1 decode")
+    assert not last["order"] or last["order"][0][-5:] in panel.inner_text()
+
+
+@pytest.mark.slow
 def test_a_thousand_live_requests_take_less_than_half_a_core_to_draw(serve, open_page) -> None:
     """By the processor's time that the page's thread takes: frames say more of what else the machine does."""
     engine, _ = busy(2.0)

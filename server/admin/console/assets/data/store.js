@@ -59,7 +59,7 @@ export class Store extends EventTarget {
     for (const request of news.requests ?? []) this.#applyRequest(engine, request);
     for (const told of news.progress ?? []) this.#applyProgress(engine, told);
     for (const [id, phase, start, end = null] of news.spans ?? []) this.#applySpan(engine, id, { phase, start, end, engine });
-    for (const step of news.steps ?? []) engine.steps.push(step);
+    for (const step of news.steps ?? []) engine.steps.push(step.again ? followed(step, engine.steps.at(-1)) : step);
     if (engine.steps.length > this.maxSteps) engine.steps.splice(0, engine.steps.length - this.maxSteps);
     if (!news.stats?.steps) return; // nothing was heard of it as yet
     engine.stats = news.stats;
@@ -150,6 +150,13 @@ export class Store extends EventTarget {
 function newEngine(key, { model = "", name = "", arm = null, replica = "", state, scheduler = "" }) {
   const series = new Series();
   return { key, model, name, arm, replica, state, scheduler, policies: {}, stats: null, kv: null, steps: [], series };
+}
+
+/** A step that goes on as the one before did: the same order, and everyone a token further. */
+function followed(step, before) {
+  if (before?.number !== step.number - 1 || !before.grants) return { ...step, thin: true }; // it was not heard of
+  const grants = before.grants.map(([id, tokens, phase, computed, total]) => [id, tokens, phase, computed + 1, total + 1]);
+  return { ...step, order: before.order, grants };
 }
 
 /** Closes a request's open span. */
