@@ -148,9 +148,18 @@ class EngineConfig(Config):
     """`-tp` is a short form. So far ranks are processes of one CPU machine. See
     [one engine on several devices](../how-to/several-devices.md)."""
     pipeline_parallel_size: int = Field(
-        1, gt=0, le=64, description="Ranks that divide the layers between them; only 1 is supported yet."
+        1,
+        gt=0,
+        le=64,
+        description="Stages that the layers of the model are divided into, each with ranks of its own.",
     )
-    """`-pp` is a short form."""
+    """`-pp` is a short form. With `-tp`, each stage has as many ranks as that says."""
+    pipeline_layers: str | None = Field(
+        None,
+        pattern=r"^\d{1,5}(,\d{1,5})*$",
+        description="Layers of each stage, such as `13,11`; default: about as many parameters each.",
+    )
+    """The first stage has the embedding, the last one the head. vLLM has `VLLM_PP_LAYER_PARTITION`."""
     enable_expert_parallel: bool = Field(
         False, description="Give out experts whole to tensor parallel ranks; not supported yet."
     )
@@ -290,6 +299,16 @@ class EngineConfig(Config):
     )
     """Plugins that are not used count too. A scheduling policy's fault stops the engine.
     `--no-strict-plugins` overrides a file."""
+
+    @property
+    def ranks(self) -> int:
+        """The processes that compute a step together."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """`pipeline_layers` as numbers; empty: not given."""
+        return tuple(map(int, self.pipeline_layers.split(","))) if self.pipeline_layers else ()
 
     @property
     def plugins_path(self) -> Path | None:

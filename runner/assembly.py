@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
@@ -116,12 +117,12 @@ def build_engine(
         policies = build_policies(registry, config)
     check_attention(registry, policies.kv, checkpoint.spec)
     format = find_format(registry, config.format, checkpoint.folder, config.chat_template)
-    size = config.tensor_parallel_size
+    size = config.ranks
     setup = ComputeSetup.chosen(
         config if size == 1 else config_of_rank(config, 0, size), checkpoint.spec, overlapping=size == 1
     )
     check_ranks(config, checkpoint.spec, setup.device.type)
-    spec = checkpoint.spec if size == 1 else local_spec(checkpoint.spec, size)
+    spec = checkpoint.spec if size == 1 else local_spec(checkpoint.spec, config.tensor_parallel_size)
     policies = serving(policies, spec)
     budget = _budget(config, spec, policies, setup)
     group = None if size == 1 else _start_ranks(config, checkpoint, setup)
@@ -139,15 +140,13 @@ def build_engine(
         registry, policies.kv, served, checkpoint.spec, budget, setup, clock, observers
     )
     by_name = _start_decodings(policies, resources)
-    halves = KVHalves(policies.kv, spec, setup.context)
+    halves = KVHalves(policies.kv, spec if shards is None else shards.kv_spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
-    runner: Runner = ModelRunner(
-        model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture
-    )
-    books = kv.cache
+    alone = ModelRunner(model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture)
+    books, runner = kv.cache, cast(Runner, alone)
     if group is not None:
-        books, runner = group.books(kv.cache, kv.size), group.runner(runner, kv.cache)
+        books, runner = group.books(kv.cache, kv.size), group.runner(alone, kv.cache)
     embedder = checkpoint.embedder
     projection = (
         None

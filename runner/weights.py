@@ -42,9 +42,10 @@ def load_weights(
     if adopter is not None and shards is not None:
         raise ConfigError(
             f"{checkpoint.folder} is quantized already, which ranks cannot divide; leave "
-            "--tensor-parallel-size out, or take the checkpoint with unquantized weights and --quantization"
+            "--tensor-parallel-size and --pipeline-parallel-size out, or take unquantized weights and "
+            "--quantization"
         )
-    if adopter is None and plain and (shards is None or shards.rank == 0):  # of all ranks of a machine
+    if adopter is None and plain and (shards is None or shards.leads):  # of all ranks of a machine
         _check_room(checkpoint, context)
     return load_model(
         checkpoint.folder,

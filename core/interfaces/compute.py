@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from turnout.core.types.plan import Logits, Plan
 
-__all__ = ["ComputeContext", "FusedKernels", "Runner"]
+__all__ = ["ComputeContext", "FusedKernels", "PipelinedRunner", "Runner"]
 
 
 class FusedKernels(Protocol):
@@ -57,4 +57,21 @@ class Runner(Protocol):
 
     def run(self, plan: Plan) -> Logits:
         """Carries out the moves of `plan`, computes its chunks, and returns the rows of logits it needs."""
+        ...
+
+
+class PipelinedRunner(Runner, Protocol):
+    """Executes plans in stages, several at a time, each for other requests."""
+
+    @property
+    def stages(self) -> int:
+        """How many steps may be begun and not finished."""
+        ...
+
+    def begin(self, plan: Plan) -> None:
+        """Begins a step. Returns when the first stage is ready for another one."""
+        ...
+
+    def finish(self) -> Logits:
+        """Waits for the step that was begun first, and returns what `run` would have."""
         ...

@@ -71,6 +71,8 @@ class ModelSpec:
     """Whether it attends in both directions: it generates nothing, and a step computes whole prompts."""
     generates: bool = True
     """Whether the module has ``logits``. Of an encoder, which never generates, it says nothing."""
+    first_layer: int = 0
+    """How many layers of the model come before these, of a stage of a pipeline; 0: they are the first."""
     head: ScoreHead | None = None
     """The classification head, whose module has ``score(pooled)``, [rows, hidden_size] to [rows, labels]."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

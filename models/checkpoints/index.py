@@ -80,11 +80,13 @@ def index_checkpoint(
     slots: Mapping[str, ParameterSlot],
     adoptable: Mapping[str, nn.Module],
     held: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> CheckpointIndex:
     """Find one tensor for each parameter, or all tensors of a layer that is stored quantized.
 
     adoptable: the layers that may be stored quantized, by name; held: the kinds of blocks in which they take
-    weights. Raises ModelError, naming tensor and file, where a tensor is missing, unknown or there twice.
+    weights; elsewhere: parameters that are left to other ranks. Raises ModelError, naming tensor and file,
+    where a tensor is missing, unknown or there twice.
     """
     title = title_of(family, "model")
     files, indexed = open_weights(weight_files(folder)), indexed_files(folder)
@@ -93,6 +95,7 @@ def index_checkpoint(
         for file in files
         for entry in _listed(file, family, title, adoptable, held)
         if indexed.get(entry.key, file.path.name) == file.path.name  # the index decides between two copies
+        and entry.name not in elsewhere
     ]
     quantized = {
         layer: QuantizedLayer(layer)

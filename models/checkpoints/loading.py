@@ -7,6 +7,7 @@ from its file to where it will stay, and the file is unmapped before the next on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -33,6 +34,7 @@ from turnout.models.checkpoints.parameter_slots import ParameterSlot, parameter_
 from turnout.models.checkpoints.rank_parts import of_rank
 from turnout.models.checkpoints.replacement_check import ReplacementCheck
 from turnout.models.checkpoints.stacked_tensor import StackedTensor
+from turnout.models.decoder.decoder import Decoder
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
 from turnout.models.decoder.fused_experts import fuse_experts
 from turnout.models.decoder.grouped_experts import group_experts
@@ -43,6 +45,7 @@ from turnout.models.encoder.native_stack import use_native_encoder
 from turnout.models.meta_model import meta_model
 from turnout.models.sharding.layers import join_ranks
 from turnout.models.sharding.plan import ShardPlan
+from turnout.models.sharding.stages import Stage, keep_layers
 
 __all__ = ["load_model"]
 
@@ -70,11 +73,13 @@ def load_model(
     """
     kernels = context.kernels
     adopter = quantizer if isinstance(quantizer, Adopter) else None
-    module = _fused(meta_model(family, spec if shards is None else shards.spec), kernels)
+    module = meta_model(family, spec if shards is None else shards.spec)
+    elsewhere = _leave_to_others(module, shards)
+    module = _fused(module, kernels)
     name_plugin(module, title_of(family, "model"))
     slots = parameter_slots(module)
     held = () if adopter is None else adopter.held_blocks(context)
-    index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held)
+    index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held, elsewhere)
     loader = _Loader(module, context, index.quantized, shards)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
     shown = tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True)
@@ -103,7 +108,20 @@ def load_model(
     loader.freed.trim()
     _place_buffers(module, context.device)
     join_ranks(module, shards)
+    if shards is not None and shards.stage is not None:
+        assert isinstance(module, Decoder)
+        module = Stage(module, shards.stage, replace(spec, vocab_size=shards.vocab_size), context.dtype)
     return module.eval()
+
+
+def _leave_to_others(module: nn.Module, shards: ShardPlan | None) -> set[str]:
+    """Takes out what other stages of a pipeline have; returns the names of those parameters."""
+    if shards is None or shards.stage is None:
+        return set()
+    assert isinstance(module, Decoder)
+    names = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    keep_layers(module, shards.stage, shards.spec)
+    return names - {name for name, _ in module.named_parameters(remove_duplicate=False)}
 
 
 def _fused(module: nn.Module, kernels: FusedKernels | None) -> nn.Module:

@@ -91,14 +91,21 @@ class DecoderStack(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        hidden = self.embed(tokens, positions)
-        rotations = self.rotary(positions, hidden.dtype)
-        delta: Tensor | None = None
-        for layer, which in zip(self.layers, self.rotary.of_layer, strict=True):
-            last = layer is self.layers[-1]
-            hidden, delta = layer(hidden, delta, rotations[which], attend, rows if last else None)
+        hidden, delta = self.through(self.embed(tokens, positions), positions, attend, rows)
         _, normed = self.norm.add(hidden, delta)
         return normed
+
+    def through(
+        self, hidden: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns what the layers make of `hidden`, of `rows` alone, and what is still to be added to it."""
+        rotations = self.rotary(positions, hidden.dtype)
+        delta: Tensor | None = None
+        last = len(self.layers) - 1
+        for number, (layer, which) in enumerate(zip(self.layers, self.rotary.of_layer, strict=True)):
+            picked = rows if number == last else None
+            hidden, delta = layer(hidden, delta, rotations[which], attend, picked)
+        return hidden, delta
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Returns what the first layer reads, [tokens, hidden_size]."""

@@ -46,15 +46,24 @@ class NativeStack(DecoderStack):
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
+        if self._computes(attend) is not None:
+            take_over_threads()  # before PyTorch embeds
+        return super().forward(tokens, positions, attend, rows)
+
+    def through(
+        self, hidden: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        computes = self._computes(attend)
+        if computes is None:
+            return super().through(hidden, positions, attend, rows)
+        take_over_threads()
+        in_place, layers = computes
+        return layers(hidden, self.rotary(positions, hidden.dtype), in_place, rows)
+
+    def _computes(self, attend: Attend) -> tuple[InPlace, NativeLayers] | None:
         in_place = attend.in_place if reads_in_place(attend) else None
         layers = None if in_place is None else self._layers(in_place)
-        if in_place is None or layers is None:
-            return super().forward(tokens, positions, attend, rows)
-        take_over_threads()
-        hidden = self.embed(tokens, positions)
-        hidden, delta = layers(hidden, self.rotary(positions, hidden.dtype), in_place, rows)
-        normed: Tensor = self.norm.add(hidden, delta)[1]
-        return normed
+        return None if in_place is None or layers is None else (in_place, layers)
 
     def _layers(self, in_place: InPlace) -> NativeLayers | None:
         """Makes the table of layers in the first step: by then weights are where they stay."""

@@ -20,7 +20,7 @@ __all__ = ["SplitEmbedding", "SplitHead", "SplitNorm", "Summed", "SummedExperts"
 
 def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
     """Puts these layers around those of `module` whose inputs or outputs are split; None: around none."""
-    if plan is None:
+    if plan is None or plan.collective.size == 1:
         return
     collective = plan.collective
     experts = {name for name, layer in module.named_modules() if isinstance(layer, Experts)}

@@ -7,7 +7,7 @@ of `layers.py` do not add up is refused, naming the layer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,8 +23,16 @@ from turnout.models.decoder.layers import RMSNorm, SinkAttention
 from turnout.models.decoder.normed_attention import WideNorms
 from turnout.models.meta_model import meta_model
 from turnout.models.sharding.local_spec import local_spec, padded_vocabulary
+from turnout.models.sharding.stages import (
+    StagePlan,
+    check_layers,
+    divide_layers,
+    keep_layers,
+    renumber,
+    spec_of_layers,
+)
 
-__all__ = ["Part", "ShardPlan", "plan_shards"]
+__all__ = ["Part", "ShardPlan", "plan_shards", "stages_of"]
 
 
 @dataclass(frozen=True)
@@ -55,24 +63,47 @@ class ShardPlan:
     """Norms over what is split."""
     head: str | None
     """The layer that makes logits, whose outputs are split; None: there is none."""
+    stage: StagePlan | None = None
+    """Which layers it has; None: all."""
 
     @property
     def rank(self) -> int:
         return self.collective.rank
 
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0 of the engine."""
+        return self.rank == 0 and (self.stage is None or self.stage.first)
 
-def plan_shards(family: ModelFamily, spec: ModelSpec, collective: Collective) -> ShardPlan:
-    """Returns this rank's share of a model. Raises ConfigError, naming what cannot be divided."""
+    @property
+    def kv_spec(self) -> ModelSpec:
+        """Of the layers whose keys and values this rank has."""
+        return self.spec if self.stage is None else spec_of_layers(self.spec, self.stage.layers)
+
+
+def plan_shards(
+    family: ModelFamily,
+    spec: ModelSpec,
+    collective: Collective,
+    line: Collective | None = None,
+    layers: Sequence[int] = (),
+) -> ShardPlan:
+    """Returns this rank's share of a model. Raises ConfigError, naming what cannot be divided.
+
+    collective: the ranks that divide each layer; line: the stages that divide the layers, None: one has all;
+    layers: how many each stage has; empty: about as many parameters each.
+    """
     size = collective.size
     local = local_spec(spec, size)
     whole = meta_model(family, replace(spec, vocab_size=padded_vocabulary(spec.vocab_size, size)))
     share = meta_model(family, local)
     if not isinstance(whole, Decoder):
-        raise ConfigError(
-            f"tensor_parallel_size={size}: {spec.architecture} is run by {type(whole).__name__}, whose "
-            "layers are not known to be divisible; families that build Turnout's own decoder are. Leave "
-            "--tensor-parallel-size out, or start several replicas"
-        )
+        asked = f"tensor_parallel_size={size}" if line is None else f"pipeline_parallel_size={line.size}"
+        raise _not_divisible(asked, spec, whole)
+    stage = None
+    if line is not None:
+        divided = stages_of(family, spec, line.size, layers)
+        stage = StagePlan(divided[line.rank], line, collective.rank == 0)
     parts = dict(_parts(whole, share, spec, size, collective.rank))
     summed, embeddings, norms, head = [], [], [], None
     for name, part in parts.items():
@@ -92,15 +123,49 @@ def plan_shards(family: ModelFamily, spec: ModelSpec, collective: Collective) ->
                 f"{type(layer).__name__}, would have a part of {attribute!r} on each rank, and no layer is "
                 "known that adds it up"
             )
+    if stage is not None:
+        assert isinstance(share, Decoder)
+        keep_layers(share, stage, local)
+    here = dict(share.named_modules())
     return ShardPlan(
         local,
         spec.vocab_size,
         collective,
         parts,
-        tuple(summed),
-        tuple(embeddings),
-        tuple(norms),
-        head,
+        tuple(name for name in summed if name in here),
+        tuple(name for name in embeddings if name in here),
+        tuple(name for name in norms if name in here),
+        head if head in here else None,
+        stage,
+    )
+
+
+def stages_of(
+    family: ModelFamily, spec: ModelSpec, stages: int, layers: Sequence[int] = ()
+) -> tuple[range, ...]:
+    """Returns the layers of each stage. Raises ConfigError, naming what cannot be divided.
+
+    layers: how many each has; empty: about as many parameters each.
+    """
+    whole = meta_model(family, spec)
+    if not isinstance(whole, Decoder):
+        raise _not_divisible(f"pipeline_parallel_size={stages}", spec, whole)
+    if layers:
+        divided = check_layers(layers, spec.layers, stages)
+    else:
+        divided = divide_layers(whole, stages, spec.architecture)
+    for each in divided:
+        spec_of_layers(spec, each)
+    for number, layer in enumerate(whole.model.layers):
+        renumber(layer, number, 0, spec)
+    return divided
+
+
+def _not_divisible(asked: str, spec: ModelSpec, whole: nn.Module) -> ConfigError:
+    return ConfigError(
+        f"{asked}: {spec.architecture} is run by {type(whole).__name__}, whose layers are not known to be "
+        "divisible; families that build Turnout's own decoder are. Leave "
+        f"--{asked.partition('=')[0].replace('_', '-')} out, or start several replicas"
     )
 
 

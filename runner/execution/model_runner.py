@@ -6,6 +6,7 @@ import collections.abc
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Sequence
 from turnout.kernels.gpu.staging import gather_rows, to_device
 from turnout.kernels.ragged import Numbers, ranges
+from turnout.models.sharding.stages import Stage
 from turnout.runner.execution.capture import Capture
 from turnout.runner.execution.graphs import StepGraphs
 from turnout.runner.execution.piecewise_graphs import MAX_TOKENS, PiecewiseGraphs
@@ -25,12 +27,22 @@ from turnout.runner.execution.pooled_rows import PooledRows
 from turnout.runner.execution.prompt_logprobs import Head, prompt_scores
 from turnout.runner.execution.step_inputs import look_up, token_types
 
-__all__ = ["ModelRunner", "ScorePrompts"]
+__all__ = ["BegunStep", "ModelRunner", "ScorePrompts"]
 
 ScorePrompts = Callable[
     [collections.abc.Sequence[Chunk], Tensor, Head], Mapping[Sequence, list[TokenLogprobs]]
 ]
 """Does what `prompt_scores` does."""
+
+
+class BegunStep(NamedTuple):
+    """A step whose hidden states are computed, or are on their way."""
+
+    chunks: list[Chunk]
+    hidden: Tensor
+    pooled: PooledRows | None
+    wanted: Numbers
+    rows: dict[Sequence, range]
 
 
 class ModelRunner:
@@ -52,21 +64,36 @@ class ModelRunner:
         self._score_prompts = score_prompts
         capabilities = getattr(model, "capabilities", ModelCapabilities())
         self._picks_rows, self._token_types = capabilities.picks_rows, capabilities.token_types
+        self._stage = model if isinstance(model, Stage) else None
         self._capturable = attention if capture and captures(attention) else None
         self._graphs = StepGraphs(model, device, capture) if capture else None
         self._pieces = PiecewiseGraphs(model, device, capture) if capture else None
 
-    @torch.inference_mode()
     def run(self, plan: Plan) -> Logits:
         """Returns logits [rows, vocab_size], in the model's dtype, for the rows that the chunks want."""
+        return self.finish(self.begin(plan))
+
+    @torch.inference_mode()
+    def begin(self, plan: Plan) -> BegunStep | None:
+        """Carries out moves, and the model's part of the step; returns None if nothing is to be computed."""
         self.attention.move(plan.moves)
         chunks = plan.chunks
         if not chunks:  # a step that only preempted a request
-            return Logits(torch.empty(0, 0, device=self.device), {})
+            return None
         pooled = PooledRows.of(chunks)
         wanted, rows = _wanted_rows(chunks)
         hidden = self._hidden(plan, wanted if pooled is None else pooled.joined(wanted))
+        return BegunStep(chunks, hidden, pooled, wanted, rows)
+
+    @torch.inference_mode()
+    def finish(self, step: BegunStep | None) -> Logits:
+        """Returns what `run` returns."""
+        if step is None:
+            return Logits(torch.empty(0, 0, device=self.device), {})
+        chunks, hidden, pooled, wanted, rows = step
         if pooled is not None:
+            if self._stage is not None:
+                hidden = self._stage.shared(hidden)
             return self._with_pooled(chunks, hidden, pooled, wanted, rows)
         prompts = self._score_prompts(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         if len(wanted) < len(hidden):

@@ -17,8 +17,6 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Chunk
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.kernels.collectives import collective_of_machine, open_collective
-from turnout.models.sharding.plan import plan_shards
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
@@ -29,6 +27,7 @@ from turnout.runner.policies import build_kv, kv_for_model
 from turnout.runner.ranks.follower_channel import FollowerChannel, follower_channel
 from turnout.runner.ranks.rank_zero import Loaded
 from turnout.runner.ranks.replay import Follower, followed_eviction
+from turnout.runner.ranks.share import RankShare
 from turnout.runner.weights import load_weights
 
 __all__ = ["follow", "main"]
@@ -49,10 +48,10 @@ def follow(channel: FollowerChannel) -> None:
         config.revision,
         config.model_impl,
         trust_remote_code=config.trust_remote_code,
+        overrides=config.hf_overrides,
     )
     setup = ComputeSetup.chosen(config, checkpoint.spec)
-    collective = open_collective(collective_of_machine(), channel.meeting, channel.rank, channel.size)
-    shards = plan_shards(checkpoint.family, checkpoint.spec, collective)
+    shards = RankShare.of(config, channel.meeting, channel.rank, checkpoint.family, checkpoint.spec).shards
     kv = kv_for_model(build_kv(registry, config), shards.spec)
     model = load_weights(
         registry, checkpoint, config.quantization, setup.context, progress=False, shards=shards
@@ -63,7 +62,7 @@ def follow(channel: FollowerChannel) -> None:
     if first is None:
         return  # rank 0 could not go on
     eviction, victims = followed_eviction()
-    halves = KVHalves(kv, shards.spec, setup.context)
+    halves = KVHalves(kv, shards.kv_spec, setup.context)
     cache = halves.cache(PoolSize(*msgspec.msgpack.decode(first)), eviction)
     runner = ModelRunner(model, halves.attention(cache), setup.device, score_prompts=_add_to_scores)
     follower = Follower(cache, victims, runner)

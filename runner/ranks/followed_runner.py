@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import chain
 
@@ -10,10 +11,12 @@ import msgspec
 from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.plan import Logits, Plan
+from turnout.models.sharding.stages import Stage
+from turnout.runner.execution.model_runner import BegunStep, ModelRunner
 from turnout.runner.ranks.frames import DIGEST_EVERY, Frame, digest_of, digest_of_moves, packed
 from turnout.runner.ranks.recorded_cache import Recording
 
-__all__ = ["FollowedRunner", "FrameWriter"]
+__all__ = ["FollowedRunner", "FrameWriter", "StagedRunner"]
 
 
 class FrameWriter:
@@ -64,3 +67,36 @@ class FollowedRunner:
     def run(self, plan: Plan) -> Logits:
         self.send(self.frames.frame(plan))
         return self._runner.run(plan)
+
+
+class StagedRunner:
+    """Sends each step's frame to followers, and computes the first stage of a pipeline; implements
+    PipelinedRunner.
+
+    What the first stage computed is passed on when the last one has room for its answer: a step's logits may
+    wait to be fetched, and then the stages before cannot go on. So there are fewer steps behind the first
+    stage than stages.
+    """
+
+    def __init__(
+        self, runner: ModelRunner, stage: Stage, frames: FrameWriter, send: Callable[[bytes], None]
+    ) -> None:
+        """stage: the model of `runner`."""
+        self.stages = stage.plan.line.size
+        self._runner, self._stage, self._frames, self._send = runner, stage, frames, send
+        self._begun: deque[BegunStep | None] = deque()
+
+    def run(self, plan: Plan) -> Logits:
+        self.begin(plan)
+        return self.finish()
+
+    def begin(self, plan: Plan) -> None:
+        self._send(self._frames.frame(plan))
+        self._begun.append(self._runner.begin(plan))
+        if sum(each is not None for each in self._begun) < self.stages:
+            self._stage.pass_on()
+
+    def finish(self) -> Logits:
+        logits = self._runner.finish(self._begun.popleft())
+        self._stage.pass_on()
+        return logits

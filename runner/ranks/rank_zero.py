@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,12 +17,14 @@ from turnout.core.interfaces.models import ModelFamily
 from turnout.core.scheduling.guarded_eviction import GuardedEviction
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Logits, Plan
-from turnout.kernels.collectives import collective_of_machine, open_collective
-from turnout.models.sharding.plan import ShardPlan, plan_shards
+from turnout.models.sharding.plan import ShardPlan, stages_of
+from turnout.models.sharding.stages import Stage
+from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.memory.budget import format_bytes
-from turnout.runner.ranks.followed_runner import FollowedRunner, FrameWriter
+from turnout.runner.ranks.followed_runner import FollowedRunner, FrameWriter, StagedRunner
 from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.recorded_cache import RecordedEviction, Recording, recorded
+from turnout.runner.ranks.share import RankShare
 
 __all__ = ["Loaded", "RankZero", "check_ranks"]
 
@@ -35,20 +38,23 @@ class Loaded(msgspec.Struct, array_like=True):
 
 def check_ranks(config: EngineConfig, spec: ModelSpec, device: str) -> None:
     """Raises ConfigError for what ranks cannot do, by name; called before anything is loaded."""
-    if config.pipeline_parallel_size > 1:
-        raise ConfigError(
-            f"pipeline_parallel_size={config.pipeline_parallel_size}: layers cannot be divided between ranks "
-            "yet; take --tensor-parallel-size, which divides every layer"
-        )
     if config.enable_expert_parallel:
         raise ConfigError(
             "enable_expert_parallel: experts cannot be given out whole to ranks yet; with "
             "--tensor-parallel-size alone, each rank has a part of every expert"
         )
-    size = config.tensor_parallel_size
-    if size == 1:
+    if config.stage_layers and len(config.stage_layers) != config.pipeline_parallel_size:
+        raise ConfigError(
+            f"pipeline_layers={config.pipeline_layers} is for {len(config.stage_layers)} stages; "
+            f"pipeline_parallel_size is {config.pipeline_parallel_size}"
+        )
+    if config.ranks == 1:
         return
-    asked = f"tensor_parallel_size={size}"
+    asked = f"tensor_parallel_size={config.tensor_parallel_size}"
+    if config.pipeline_parallel_size > 1:
+        asked = f"pipeline_parallel_size={config.pipeline_parallel_size}"
+        if spec.head is not None or not (spec.generates or spec.encoder):
+            raise ConfigError(f"{asked} cannot divide {spec.architecture}, which generates nothing")
     if device != "cpu":
         raise ConfigError(f"{asked} works on a CPU so far, not on {device}; take --device cpu, or replicas")
     if spec.encoder:
@@ -70,11 +76,8 @@ class RankZero:
     """
 
     ranks: Ranks
-    collective: Collective
-    shards: ShardPlan
+    share: RankShare
     recording: Recording
-    name: str
-    """Of the collective."""
     weights: int = 0
     """Bytes of all other ranks' weights."""
 
@@ -84,12 +87,12 @@ class RankZero:
 
         config: as rank 0 has decided it, folder, dtype and kernels, so that others decide nothing.
         """
-        size = config.tensor_parallel_size
-        ranks = Ranks.start(config, size)
+        if config.pipeline_parallel_size > 1:  # refused before a process is started
+            stages_of(family, spec, config.pipeline_parallel_size, config.stage_layers)
+        ranks = Ranks.start(config, config.ranks)
+        groups: list[Collective] = []
         try:
-            name = collective_of_machine()
-            collective = open_collective(name, ranks.meeting, 0, size)
-            shards = plan_shards(family, spec, collective)
+            share = RankShare.of(config, ranks.meeting, 0, family, spec, groups.append)
         except CollectiveError as error:
             verdict = ranks.verdict(error)
             ranks.close()
@@ -97,14 +100,19 @@ class RankZero:
         except BaseException:
             ranks.close()
             raise
-        ranks.abort_with(collective.abort)
-        group = cls(ranks, collective, shards, Recording(), name)
-        weakref.finalize(group, _close, ranks, collective)
+        for each in share.groups:
+            ranks.abort_with(each.abort)
+        group = cls(ranks, share, Recording())
+        weakref.finalize(group, _close, ranks, share.groups)
         return group
 
     @property
     def size(self) -> int:
-        return self.collective.size
+        return self.ranks.size
+
+    @property
+    def shards(self) -> ShardPlan:
+        return self.share.shards
 
     def eviction(self, policy: GuardedEviction) -> GuardedEviction:
         """Returns what asks `policy`, and tells followers what it answered."""
@@ -120,30 +128,37 @@ class RankZero:
         self.ranks.send(msgspec.msgpack.encode((size.tokens, size.swap, size.step)))
         return recorded(cache, self.recording)
 
-    def runner(self, runner: Runner, cache: KVCache) -> Runner:
+    def runner(self, runner: ModelRunner, cache: KVCache) -> Runner:
         """Returns what runs a step on all ranks. cache: the one of `runner`."""
         frames = FrameWriter(cache, self.recording)
+        if isinstance(runner.model, Stage):
+            return _Ranked(StagedRunner(runner, runner.model, frames, self.ranks.send), self)
         return _Ranked(FollowedRunner(runner, frames, self.ranks.send), self)
 
     def describe(self, weights: int) -> str:
         """Words the sums. weights: bytes of this rank's."""
+        parts, stage = self.shards.collective.size, self.shards.stage
+        divided = [f"tensor parallel: {parts} ranks, which add up by {self.share.name}"] * (parts > 1)
+        if stage is not None:
+            pieces = f"pipeline parallel: {stage.line.size} stages, of which this has {len(stage.layers)}"
+            divided.append(f"{pieces} layers, joined by {self.share.name}")
         return (
-            f"tensor parallel: {self.size} ranks, which add up by {self.name}; weights of all "
-            f"{format_bytes(weights + self.weights)}, of this rank {format_bytes(weights)}; the KV pool is "
-            "that of all ranks together"
+            f"{'; '.join(divided)}; weights of all {format_bytes(weights + self.weights)}, of this rank "
+            f"{format_bytes(weights)}; the KV pool is that of all ranks together"
         )
 
 
-def _close(ranks: Ranks, collective: Collective) -> None:
-    """The collective first: it may still need where ranks met."""
-    collective.close()
+def _close(ranks: Ranks, groups: Sequence[Collective]) -> None:
+    """The groups first: they may still need where ranks met."""
+    for each in groups:
+        each.close()
     ranks.close()
 
 
 class _Ranked:
     """Says which rank is lost, where a step fails because of it; implements Runner."""
 
-    def __init__(self, runner: FollowedRunner, group: RankZero) -> None:
+    def __init__(self, runner: Runner, group: RankZero) -> None:
         self._runner, self._group = runner, group
 
     def run(self, plan: Plan) -> Logits:

@@ -111,6 +111,9 @@ class Paged(KVBackend):
 
     def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
         assert isinstance(cache, PagedCache)
+        groups = self._groups
+        if groups is not None and spec.layers < len(groups.table_of):
+            groups = groups.of_layers(spec.first_layer, spec.layers)
         by_kernels, why_not = self._by_kernels(context.device.type, spec)
         if by_kernels:
             from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
@@ -120,8 +123,8 @@ class Paged(KVBackend):
                     f"paged:cascade reads whole prefixes, and layers of {spec.architecture} have windows; "
                     "leave it out"
                 )
-            kernels = PagedKernels(spec, cache, context, self.dtype, self._cascade, self._groups)
-            kernels.summary = [*kernels.summary, *described(spec, self._groups, wanted=self._grouping)]
+            kernels = PagedKernels(spec, cache, context, self.dtype, self._cascade, groups)
+            kernels.summary = [*kernels.summary, *described(spec, groups, wanted=self._grouping)]
             return kernels
         if self._cascade:
             raise ConfigError(
@@ -131,8 +134,8 @@ class Paged(KVBackend):
 
         if self._attention == "torch":
             context = replace(context, kernels=None)
-        attention = PagedAttention(spec, cache, context, self.dtype, self._groups)
-        kept = described(spec, self._groups, wanted=self._grouping)
+        attention = PagedAttention(spec, cache, context, self.dtype, groups)
+        kept = described(spec, groups, wanted=self._grouping)
         attention.summary = [*attention.summary, *why_not, *kept]
         return attention
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +19,7 @@ from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.sharding.plan import ShardPlan, plan_shards
+from turnout.models.sharding.stages import Stage
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.evictions.lru import Lru
 from turnout.runner.checkpoint import open_checkpoint
@@ -35,6 +38,7 @@ class Meeting:
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=60)
         self.given: list[Tensor | None] = [None] * size
+        self.ways: defaultdict[tuple[int, int], queue.Queue[Tensor]] = defaultdict(lambda: queue.Queue(1))
 
     def exchange(self, rank: int, x: Tensor) -> list[Tensor]:
         self.given[rank] = x.clone()
@@ -66,6 +70,15 @@ class ThreadCollective:
         given = self.meeting.exchange(self.rank, x)
         return torch.cat(given, dim=-1) if self.rank == 0 else None
 
+    def send(self, x: Tensor, to: int) -> None:
+        self.meeting.ways[self.rank, to].put(x.clone(), timeout=60)
+
+    def receive(self, like: Tensor, source: int) -> Tensor:
+        found = self.meeting.ways[source, self.rank].get(timeout=60)
+        assert found.shape == like.shape
+        assert found.dtype == like.dtype
+        return found
+
 
 def on_ranks(size: int, work: Callable[[ThreadCollective], object]) -> list:
     """Runs `work` on each rank; returns what it returned, in the order of ranks."""
@@ -88,15 +101,42 @@ def on_ranks(size: int, work: Callable[[ThreadCollective], object]) -> list:
     return [future.result() for future in futures]
 
 
+def on_grid(
+    parts: int, stages: int, work: Callable[[ThreadCollective, ThreadCollective], object]
+) -> list[object]:
+    """Runs `work` on each rank, which is one of `parts` of one of `stages`; rank 0's result comes first."""
+    of_stage, of_part = [Meeting(parts) for _ in range(stages)], [Meeting(stages) for _ in range(parts)]
+
+    def run(rank: int) -> object:
+        stage, part = divmod(rank, parts)
+        with torch.inference_mode():
+            return work(
+                ThreadCollective(of_stage[stage], part, parts), ThreadCollective(of_part[part], stage, stages)
+            )
+
+    with ThreadPoolExecutor(parts * stages) as pool:
+        return list(pool.map(run, range(parts * stages)))
+
+
 @torch.inference_mode()
-def logits_of(folder: Path, collective: ThreadCollective | None = None, quantization: str = "none") -> Tensor:
+def logits_of(
+    folder: Path,
+    collective: ThreadCollective | None = None,
+    quantization: str = "none",
+    line: ThreadCollective | None = None,
+    layers: Sequence[int] = (),
+) -> Tensor:
     """The logits of a prompt in two chunks, the rest token by token: [tokens, vocabulary] on rank 0."""
     registry = Registry.load()
     checkpoint = open_checkpoint(registry, str(folder))
-    shards = None if collective is None else plan_shards(checkpoint.family, checkpoint.spec, collective)
-    spec = checkpoint.spec if shards is None else shards.spec
+    shards = None
+    if collective is not None:
+        shards = plan_shards(checkpoint.family, checkpoint.spec, collective, line, layers)
+    spec, kept = checkpoint.spec, checkpoint.spec
+    if shards is not None:
+        spec, kept = shards.spec, shards.kv_spec
     model = load_weights(registry, checkpoint, quantization, CONTEXT, progress=False, shards=shards)
-    halves = KVHalves(kv_for_model(registry.create("kv", "paged"), spec), spec, CONTEXT)
+    halves = KVHalves(kv_for_model(registry.create("kv", "paged"), spec), kept, CONTEXT)
     cache = halves.cache(PoolSize(256), Lru())
     runner = ModelRunner(model, halves.attention(cache), CONTEXT.device)
     request = Request(
@@ -107,7 +147,10 @@ def logits_of(folder: Path, collective: ThreadCollective | None = None, quantiza
     found, start = [], 0
     for length in (9, 7, *[1] * (len(PROMPT) - 16)):
         chunk = Chunk(sequence, start, PROMPT[start : start + length], length)
-        found.append(runner.run(Plan([chunk], cache.drain())).values)
+        step = runner.begin(Plan([chunk], cache.drain()))
+        if isinstance(model, Stage):
+            model.pass_on()
+        found.append(runner.finish(step).values)
         start += length
     return torch.cat(found)
 

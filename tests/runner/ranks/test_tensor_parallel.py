@@ -3,76 +3,14 @@
 from __future__ import annotations
 
 import os
-import random
-import shutil
-import signal
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from ranked_engines import KV_BYTES, answers, children, engine, kill_the_follower, prompts
 
 from turnout import LLM, SamplingParams
-from turnout.core.errors import ConfigError, RankLost
+from turnout.core.errors import ConfigError
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.models.hub.resolve import resolve_model
-
-KV_BYTES = 2 * 2 * 2 * 16 * 4
-"""Of a token of the random model: two layers, keys and values, two heads of 16 numbers."""
-
-
-@pytest.fixture(scope="module")
-def model(random_model, tmp_path_factory) -> Path:
-    """The random model, with the small model's tokenizer."""
-    folder = tmp_path_factory.mktemp("model")
-    for source in (resolve_model("turnout-tiny"), random_model):
-        for file in source.iterdir():
-            if file.is_file() and (source == random_model or "token" in file.name):
-                shutil.copy(file, folder)
-    return folder
-
-
-def prompts(count: int = 12) -> list[list[int]]:
-    """Some begin alike, and some repeat themselves, so that n-grams are found."""
-    rng = random.Random(3)
-    shared = [rng.randrange(4, 160) for _ in range(40)]
-    texts = []
-    for number in range(count):
-        own = [rng.randrange(4, 160) for _ in range(rng.randrange(3, 30))]
-        texts.append((shared if number % 2 else []) + own * (1 + number % 3))
-    return texts
-
-
-def asked() -> list[SamplingParams]:
-    kinds = [
-        {"temperature": 0},
-        {"temperature": 0.9, "seed": 5, "top_p": 0.8},
-        {"temperature": 0.7, "seed": 9, "n": 3},
-        {"temperature": 0, "logprobs": 2},
-        {"temperature": 0, "prompt_logprobs": 1},
-        {"n": 2, "use_beam_search": True, "beam_width": 3},
-    ]
-    return [SamplingParams(max_tokens=24, ignore_eos=True, **kinds[at % len(kinds)]) for at in range(12)]
-
-
-def answers(llm: LLM) -> list:
-    found = []
-    for answer in llm.generate(prompts(), asked()):
-        scores = [
-            None if each is None else {token: round(value.logprob, 3) for token, value in each.items()}
-            for each in answer.prompt_logprobs or ()
-        ]
-        found.append(([(out.token_ids, out.finish_reason) for out in answer.outputs], scores))
-    return found
-
-
-def engine(model, ranks: int, tokens: int = 700, **options) -> LLM:
-    """tokens: of KV memory; 700 are too few for all requests at once."""
-    return LLM(
-        model=str(model),
-        tensor_parallel_size=ranks,
-        **{"kv_memory": tokens * KV_BYTES, "max_model_len": 256, "dtype": "float32", **options},
-    )
 
 
 def test_two_processes_give_the_tokens_of_one(model):
@@ -85,7 +23,7 @@ def test_two_processes_give_the_tokens_of_one(model):
     assert together.ready.facts.weight_bytes == pytest.approx(alone.ready.facts.weight_bytes, rel=0.1)
     assert answers(together) == expected, "and again, from cached prefixes"
     assert together.engine.scheduler.kv.snapshot().hits > 0
-    _kill_the_follower(together)
+    kill_the_follower(together)
 
 
 @pytest.mark.slow
@@ -143,35 +81,14 @@ def test_quantized_tokens_do_not_depend_on_the_batch(quantization, model):
     assert joint == [together.generate([each], params)[0].outputs[0].token_ids for each in prompts()]
 
 
-def _kill_the_follower(together: LLM) -> None:
-    """The engine ends, naming the rank."""
-    (follower,) = _children(os.getpid())
-    os.kill(follower, signal.SIGKILL)
-    params = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)
-    with pytest.raises(RankLost, match="rank 1"):
-        together.generate(prompts(1), params)
-
-
-def _children(parent: int) -> list[int]:
-    """Processes that run followers of this one."""
-    found = []
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError, IndexError):  # it ended meanwhile
-            status = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            command = Path(f"/proc/{entry}/cmdline").read_text()
-            if int(status[1]) == parent and "turnout.runner.follower.main" in command:
-                found.append(int(entry))
-    return sorted(found)
-
-
 @pytest.mark.slow
 def test_followers_end_with_their_engine(model):
-    before = set(_children(os.getpid()))
+    before = set(children(os.getpid()))
     together = engine(model, 2)
-    (follower,) = set(_children(os.getpid())) - before
+    (follower,) = set(children(os.getpid())) - before
     del together
     deadline = time.monotonic() + 20
-    while follower in _children(os.getpid()):
+    while follower in children(os.getpid()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -179,7 +96,8 @@ def test_followers_end_with_their_engine(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pipeline_parallel_size": 2}, "pipeline_parallel_size=2: layers cannot be divided"),
+        ({"pipeline_parallel_size": 3}, "it has 2 layers, and each stage needs one"),
+        ({"pipeline_parallel_size": 2, "pipeline_layers": "1,1,1"}, "is for 3 stages; .* is 2"),
         ({"enable_expert_parallel": True}, "enable_expert_parallel: experts cannot be given out"),
         ({"tensor_parallel_size": 3}, r"attention heads are 4, which 3 does not divide; take 1 or 2 or 4"),
         ({"tensor_parallel_size": 2, "async_scheduling": True}, "does not go with async_scheduling"),
@@ -187,7 +105,7 @@ def test_followers_end_with_their_engine(model):
     ],
 )
 def test_what_ranks_cannot_do_is_refused_by_name(options, message, model):
-    before = _children(os.getpid())
+    before = children(os.getpid())
     with pytest.raises(ConfigError, match=message):
         LLM(model=str(model), **options)
-    assert _children(os.getpid()) == before, "no process was started"
+    assert children(os.getpid()) == before, "no process was started"

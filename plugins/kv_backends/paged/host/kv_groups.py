@@ -63,6 +63,27 @@ class KVGroups:
     def windows(self) -> tuple[int | None, ...]:
         return tuple(group.window for group in self.groups)
 
+    def of_layers(self, first: int, count: int) -> KVGroups:
+        """The same groups, with the places of so many layers from `first` on, which are numbered from 0.
+
+        Block tables stay those of all layers; a block has room for these alone.
+        """
+        own = range(first, first + count)
+        kept = [tuple(layer for layer in group.layers if layer in own) for group in self.groups]
+        owners = [
+            self.groups[self.table_of[layer]].layers[self.place_of[layer]] for layer in own
+        ]  # of the keys and values that they read
+        tables = self.table_of[first : own.stop]
+        return KVGroups(
+            tuple(
+                KVGroup(group.window, tuple(layer - first for layer in layers))
+                for group, layers in zip(self.groups, kept, strict=True)
+            ),
+            max(map(len, kept)),
+            tables,
+            tuple(kept[table].index(owner) for table, owner in zip(tables, owners, strict=True)),
+        )
+
 
 ONE_GROUP: tuple[int | None, ...] = (None,)
 """The windows of a model whose layers are all kept in full, in one group."""
