@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-import msgspec
 from tqdm import tqdm
 
 from turnout.cli.options.cost_model import find_cost_model
@@ -19,13 +18,12 @@ from turnout.cli.options.output_file import OutputFile, writing
 from turnout.cli.terminal.summary_table import TITLES
 from turnout.cli.terminal.table import aligned
 from turnout.config import EngineConfig
-from turnout.core.types.live.event import TraceFile
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.jobs.job import Workload
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
-from turnout.lab.simulation.recording import Recording
+from turnout.lab.simulation.recording import Recording, write_trace
 from turnout.lab.simulation.result import SimulationResult, simulate
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.workloads.source import load_workload
@@ -113,7 +111,7 @@ def command(*, arms: tuple[str, ...], json_file: Path | None, trace_file: Path |
         for arm, recording in zip(chosen, recordings, strict=True)
     ]
     if trace_file is not None:
-        _write_trace(trace_file, [recording for recording in recordings if recording is not None])
+        write_trace(trace_file, [recording for recording in recordings if recording is not None])
     if json_file is not None:
         _write(json_file, json.dumps(_figures(chosen, outcomes, workload, cost), indent=2) + "\n")
     if str(json_file) != "-":
@@ -143,14 +141,6 @@ class _Scene(NamedTuple):
 
 def _recording(arm: Arm, arms: int) -> Recording:
     return Recording(arm.name if arms > 1 else "", str(arm.config.scheduler))
-
-
-def _write_trace(file: Path, recordings: list[Recording]) -> None:
-    events = sorted((event for each in recordings for event in each.events), key=lambda event: event.at)
-    if events:
-        events[0] = msgspec.structs.replace(events[0], first=True)
-    with writing(file):
-        file.write_bytes(msgspec.json.encode(TraceFile(events=events)))
 
 
 def _simulated(

@@ -58,6 +58,7 @@ class CompareOptions:
     see: float
     quality_text: Path | None
     quality_tokens: int
+    traces: Path | None
 
     def spec(self, arms: Sequence[Arm], cost: CostModel | None) -> ExperimentSpec:
         """Returns the experiment that the options describe.
@@ -76,6 +77,7 @@ class CompareOptions:
             see=self.see / 100,
             simulated=cost.name if cost else "",
             text=_text(arms, self.quality_text, self.quality_tokens) if measured else None,
+            traces=self.traces,
         )
 
 
@@ -98,7 +100,8 @@ class Outputs:
                 self.json.write_bytes(as_json(comparison))
         if self.report is not None and comparison.repeats:
             with writing(self.report):
-                self.report.write_text(as_html(comparison), encoding="utf-8")
+                page = as_html(comparison, self.report.absolute().parent)
+                self.report.write_text(page, encoding="utf-8")
             click.echo(f"report: {self.report}", err=True)
 
 
@@ -176,6 +179,12 @@ class Outputs:
     "--report", "report_file", type=_FILE, metavar="FILE", help="File to write a page with plots to."
 )
 @click.option(
+    "--traces",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    metavar="FOLDER",
+    help="Folder to keep a trace of each run in, for `turnout view`; the report links to them.",
+)
+@click.option(
     "--fail-on",
     metavar="METRIC:±N%,…",
     help=f"Exit with code {BEYOND} if an arm is shown to exceed a limit, such as p99_ttft:+5%.",
@@ -207,6 +216,9 @@ def command(
     load_workload(spec.workload, spec.seed)
     outputs = Outputs(json_file, report_file)
     outputs.check()
+    if spec.traces is not None:
+        with writing(spec.traces):
+            spec.traces.mkdir(parents=True, exist_ok=True)
     maker = SimulatedRuns(spec, cost) if cost else LiveRuns(spec)
     comparison = _measured(ctx, Experiment(spec, maker), outputs)
     beyond = list(failures(limits, comparison)) if limits else []

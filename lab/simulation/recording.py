@@ -1,25 +1,42 @@
-"""Records a simulated run as a server's run is: for ``turnout view`` and for comparing the two by eye."""
+"""Records a simulated or measured run as a server's run is: for ``turnout view``, to compare them by eye."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.recording.recorder import Recorder
-from turnout.core.types.live.event import LiveEngine, LiveEvent
+from turnout.core.errors import TurnoutError
+from turnout.core.types.live.event import LiveEngine, LiveEvent, TraceFile
 from turnout.core.types.live.news import EngineNews
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "write_trace"]
 
 TICK_SECONDS = 0.25
 """Between two events of an engine, at least; on its clock."""
 MODEL = "simulated"
 
 
-class Recording:
-    """The events of one simulation, whose times begin at 0."""
+def write_trace(file: Path, recordings: Iterable[Recording]) -> None:
+    """Writes runs that are to be seen beside each other. Raises TurnoutError."""
+    events = sorted((event for each in recordings for event in each.events), key=lambda event: event.at)
+    if events:
+        events[0] = msgspec.structs.replace(events[0], first=True)
+    try:
+        file.write_bytes(msgspec.json.encode(TraceFile(events=events)))
+    except OSError as error:
+        raise TurnoutError(f"{file} cannot be written: {error.strerror}") from None
 
-    def __init__(self, arm: str, scheduler: str) -> None:
+
+class Recording:
+    """The events of one run, whose times begin at 0."""
+
+    def __init__(self, arm: str, scheduler: str, model: str = MODEL) -> None:
         """scheduler: as `--scheduler` has it."""
-        self._arm, self._scheduler = arm, scheduler
+        self._arm, self._scheduler, self._model = arm, scheduler, model
         self._told: list[LiveEvent] = []
         self._engines: list[tuple[str, Engine, Recorder]] = []
         self._next: list[float] = []
@@ -29,9 +46,9 @@ class Recording:
         """In order of time, when the simulation has ended."""
         return sorted(self._told, key=lambda event: event.at)
 
-    def begin(self, name: str, engine: Engine) -> None:
-        """Records an engine, by its name; those that follow are numbered."""
-        recorder = engine.watch(0.0)
+    def begin(self, name: str, engine: Engine, start: float = 0.0) -> None:
+        """Records an engine, by its name; those that follow are numbered. start: the run's, on its clock."""
+        recorder = engine.watch(-start)
         assert recorder is not None
         self._engines.append((name, engine, recorder))
         self._next.append(0.0)
@@ -54,7 +71,7 @@ class Recording:
 
     def _told_of(self, replica: str, news: EngineNews) -> LiveEngine:
         return LiveEngine(
-            model=MODEL,
+            model=self._model,
             name="/".join(filter(None, (self._arm, replica))),
             arm=self._arm,
             replica=replica,

@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
 from turnout.config import EngineConfig
+from turnout.core.types.live.event import TraceFile
 from turnout.lab.arms import Arm
 from turnout.lab.compare.runs import child, worker
 from turnout.lab.compare.runs.live import measure_quality_live
@@ -175,9 +177,8 @@ LIVE = ["--workload", "constant:rate=20,requests=6,prompt=16,output=8", "--warm-
 
 def test_on_real_engines_schedulers_and_kv_backends_say_the_same(tmp_path: Path) -> None:
     arms = ["--arm", "base", "--arm", "other:scheduler=ljf,kv=contiguous", "--kv-memory", "64MiB"]
-    done = CliRunner().invoke(
-        cli, ["compare", *arms, *LIVE, "--repeat", "1", "--json", str(tmp_path / "all.json")]
-    )
+    written = ["--json", str(tmp_path / "all.json"), "--traces", str(tmp_path / "traces")]
+    done = CliRunner().invoke(cli, ["compare", *arms, *LIVE, "--repeat", "1", *written])
     assert done.exit_code == 0, done.output
     assert "WARNING" not in done.stdout and "one repeat cannot tell" in done.stdout
     document = json.loads((tmp_path / "all.json").read_text())
@@ -186,6 +187,20 @@ def test_on_real_engines_schedulers_and_kv_backends_say_the_same(tmp_path: Path)
     assert digests[0] == digests[1] and all(digests[0])
     assert all(request["ttft"] > 0 and request["output_tokens"] == 8 for request in base["requests"])
     assert "kv contiguous" in " ".join(other["engine"])
+    for arm, scheduler in (("base", "fcfs"), ("other", "ljf")):
+        events = msgspec.json.decode((tmp_path / f"traces/{arm}-1.json").read_bytes(), type=TraceFile).events
+        engines = [engine for event in events for engine in event.engines]
+        told = {request.id for engine in engines for request in engine.requests}
+        assert len(told) == 6 and {engine.scheduler for engine in engines} == {scheduler}
+        times = [step.started for engine in engines for step in engine.steps]
+        assert times == sorted(times) and 0 <= times[0] < 1  # from the run's beginning, the warm-up left out
+
+
+def test_traces_go_to_a_folder_that_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "is a file" in refused("--arm", FAST, "--arm", SLOW, "--traces", tmp_path / "file")
+    done = two("--repeat", "1", "--traces", tmp_path / "file" / "below")
+    assert done.exit_code == 1 and "cannot be written: Not a directory" in done.stderr
 
 
 def test_a_judgement_is_made_in_a_process_of_its_own() -> None:

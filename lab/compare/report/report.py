@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from importlib.resources import files
 from itertools import cycle
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -13,21 +17,25 @@ from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.report import plots
 from turnout.lab.compare.report.svg import COLOURS, check_plots
 from turnout.lab.compare.runs.quality import HEADINGS, quality_rows
+from turnout.lab.compare.runs.run import Run
 from turnout.lab.compare.statistics.verdicts import amount, percent, within
 
 __all__ = ["as_html", "check_plots"]
 
 
-def as_html(comparison: Comparison) -> str:
-    """The page of a comparison with a complete repeat. Raises ConfigError without the plotting library."""
+def as_html(comparison: Comparison, folder: Path | None = None) -> str:
+    """The page of a comparison with a complete repeat. Raises ConfigError without the plotting library.
+
+    folder: where the page will be, for links to traces.
+    """
     check_plots()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {"amount": amount, "percent": percent, "within": within}
     source = files(__package__).joinpath("report.html.jinja").read_text(encoding="utf-8")
-    return environment.from_string(source).render(_values(comparison))
+    return environment.from_string(source).render(_values(comparison, folder))
 
 
-def _values(comparison: Comparison) -> dict[str, Any]:
+def _values(comparison: Comparison, folder: Path | None) -> dict[str, Any]:
     spec, first = comparison.spec, comparison.repeats[0]
     base = spec.arms[0].name
     simulated = f"simulated on the cost model {spec.simulated}"
@@ -52,6 +60,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
             for arm in spec.arms
         ],
         "see": f"{100 * spec.see:g}%",
+        "traces": [_traces(repeat, folder) for repeat in comparison.repeats],
         "described": [(name, run.described) for name, run in first.items() if run.described],
     }
 
@@ -66,6 +75,12 @@ def _quality(comparison: Comparison) -> dict[str, Any] | None:
         "headings": HEADINGS,
         "rows": quality_rows(spec.arms, found),
     }
+
+
+def _traces(runs: Mapping[str, Run], folder: Path | None) -> list[tuple[str, str, str]]:
+    """Of each run with a trace the arm, the link from the page, and the file."""
+    kept = ((arm, run.trace) for arm, run in runs.items() if run.trace)
+    return [(arm, quote(Path(os.path.relpath(file, folder)).as_posix()), file) for arm, file in kept]
 
 
 def _block(comparison: Comparison, arm: str) -> dict[str, Any]:

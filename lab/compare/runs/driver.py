@@ -22,6 +22,7 @@ from turnout.lab.compare.runs.run import EngineSample
 from turnout.lab.compare.runs.samples import EngineSamples
 from turnout.lab.jobs.job import Workload
 from turnout.lab.results.record import Record
+from turnout.lab.simulation.recording import Recording
 from turnout.lab.simulation.traffic import Traffic
 
 __all__ = ["Driver", "Requests"]
@@ -48,12 +49,15 @@ class Driver:
         *,
         clock: Clock = monotonic,
         sleep: Sleep = time.sleep,
+        recording: Recording | None = None,
     ) -> None:
+        """recording: records all that the engine does."""
         self._engine = engine
         self._jobs = workload.jobs
         self._requests = requests
         self._clock = clock
         self._sleep = sleep
+        self._recording = recording
         self._traffic = Traffic(workload)
         self._due: list[tuple[float, int]] = []
         """Jobs that follow ones that have ended, with their times."""
@@ -64,6 +68,8 @@ class Driver:
     def records(self) -> Iterator[Record]:
         """In the order in which requests end."""
         self._start = self._clock()
+        if self._recording is not None:
+            self._recording.begin("", self._engine, self._start)
         self._first = self._traffic.first()
         self._upcoming = next(self._first, None)
         while True:
@@ -73,7 +79,9 @@ class Driver:
             elif (at := self._next()) is not None:
                 self._sleep(max(0.0, at - self._now()))
             else:
-                return
+                break
+        if self._recording is not None:
+            self._recording.end()
 
     def samples(self) -> list[EngineSample]:
         return self._samples.all()
@@ -113,6 +121,8 @@ class Driver:
 
     def _step(self) -> Iterator[Record]:
         deltas, now = self._engine.step(), self._now()
+        if self._recording is not None:
+            self._recording.look(0, now)
         for delta in deltas:
             if (record := self._take(delta, now)) is not None:
                 yield self._ended(record)

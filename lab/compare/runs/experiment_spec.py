@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
@@ -33,6 +34,8 @@ class ExperimentSpec:
     """The cost model's name; "" for engines that compute."""
     text: QualityText | None = None
     """The text by which arms are judged that may predict something else than the first; None: none are."""
+    traces: Path | None = None
+    """The folder for a trace of each run."""
 
     def __post_init__(self) -> None:
         if len(self.arms) < 2:

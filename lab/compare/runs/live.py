@@ -39,6 +39,7 @@ class LiveRuns:
             seed=spec.seed + turn.repeat,
             warm_up=spec.warm_up,
             temperature=spec.request_temperature,
+            trace=turn.trace_in(spec.traces),
         )
 
 

@@ -33,6 +33,8 @@ class RunTask(msgspec.Struct, frozen=True, tag=True):
     seed: int
     warm_up: int
     temperature: float | None
+    trace: str = ""
+    """The file to write a trace of the run to; empty: none is kept."""
 
 
 class QualityTask(msgspec.Struct, frozen=True, tag=True):

@@ -33,3 +33,5 @@ class Run:
     preemptions: int = 0
     described: list[str] = field(default_factory=list)
     """The engine's summary of itself: model, policies, memory."""
+    trace: str = ""
+    """The file that has its trace; empty: none was kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.observers import StepRecord
@@ -12,6 +13,7 @@ from turnout.lab.compare.runs.order import Turn
 from turnout.lab.compare.runs.run import EngineSample, Run
 from turnout.lab.compare.runs.samples import EngineSamples
 from turnout.lab.simulation import CostModel, Simulation
+from turnout.lab.simulation.recording import Recording, write_trace
 from turnout.lab.workloads.source import load_workload
 
 __all__ = ["SimulatedRuns"]
@@ -30,6 +32,9 @@ class SimulatedRuns:
         workload = load_workload(self.spec.workload, seed)
         steps: list[StepRecord] = []
         simulation = Simulation(turn.arm.config, workload, self.cost, seed, watch=steps.append)
+        trace = turn.trace_in(self.spec.traces)
+        if trace:
+            simulation.recording = Recording(turn.arm.name, str(turn.arm.config.scheduler))
         records = []
         try:
             for record in simulation.records():
@@ -41,7 +46,9 @@ class SimulatedRuns:
         totals = simulation.totals
         samples = _thinned(steps, totals.kv_capacity)
         described = [f"simulated on {self.cost.name}: {self.cost.note}"]
-        return Run(turn.arm.name, turn.repeat, records, samples, totals.preemptions, described)
+        if simulation.recording is not None:
+            write_trace(Path(trace), [simulation.recording])
+        return Run(turn.arm.name, turn.repeat, records, samples, totals.preemptions, described, trace)
 
 
 def _thinned(steps: list[StepRecord], capacity: int) -> list[EngineSample]:

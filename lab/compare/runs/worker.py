@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
@@ -21,6 +22,7 @@ from turnout.lab.compare.runs.driver import Driver
 from turnout.lab.compare.runs.protocol import Message, Order, RunDone, RunFailed, RunProgress, RunTask
 from turnout.lab.compare.runs.requests import JobRequests, warm_up
 from turnout.lab.compare.runs.run import Run
+from turnout.lab.simulation.recording import Recording, write_trace
 from turnout.lab.workloads.source import load_workload
 
 __all__ = ["answer", "main"]
@@ -74,7 +76,8 @@ def _run(task: RunTask, lines: BinaryIO) -> Run:
     for _ in Driver(engine, first, requests(~task.seed)).records():
         pass
     before = engine.stats().preemptions
-    driver = Driver(engine, workload, requests(task.seed))
+    recording = Recording(task.arm, assembled.scheduler, "measured") if task.trace else None
+    driver = Driver(engine, workload, requests(task.seed), recording=recording)
     records = []
     with freeze_garbage():
         for record in driver.records():
@@ -82,7 +85,9 @@ def _run(task: RunTask, lines: BinaryIO) -> Run:
             _send(lines, RunProgress(len(records), len(workload.jobs)))
     records.sort(key=lambda record: record.index)
     preemptions = engine.stats().preemptions - before
-    return Run(task.arm, task.repeat, records, driver.samples(), preemptions, ready.summary)
+    if recording is not None:
+        write_trace(Path(task.trace), [recording])
+    return Run(task.arm, task.repeat, records, driver.samples(), preemptions, ready.summary, task.trace)
 
 
 def _send(lines: BinaryIO, message: Message) -> None:

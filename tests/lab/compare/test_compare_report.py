@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from compare_runs import H100, spec
 
 from turnout.core.errors import ConfigError
+from turnout.core.types.live.event import TraceFile
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.report import svg
@@ -96,3 +99,28 @@ def test_the_json_has_all_that_was_measured(comparison: Comparison, tmp_path: Pa
     assert len(document["runs"]) == 6 and len(document["runs"][0]["requests"]) == 40
     row = document["differences"]["长作业优先"][0]
     assert {"metric", "base", "other", "change", "low", "high", "declared", "verdict"} <= row.keys()
+
+
+def test_it_links_to_a_trace_of_each_run(tmp_path: Path) -> None:
+    folder = tmp_path / "kept here"
+    folder.mkdir()
+    given = spec("base", "长作业:scheduler=ljf", workload=WORKLOAD, repeats=2, traces=folder)
+    experiment = Experiment(given, SimulatedRuns(given, H100))
+    experiment.make(lambda turn: lambda done, total: None)
+    (tmp_path / "pages").mkdir()
+    page = as_html(experiment.comparison(), tmp_path / "pages")
+    links = [unquote(link) for link in re.findall(r'<a href="([^"]+)"', page)]
+    assert len(links) == 4 == len(list(folder.iterdir()))
+    assert [link.removeprefix("../kept here/") for link in links] == [
+        *("base-1.json", "长作业-1.json", "base-2.json", "长作业-2.json")
+    ]
+    for link, seen in zip(links, ("fcfs", "ljf") * 2, strict=True):
+        events = msgspec.json.decode((tmp_path / "pages" / link).read_bytes(), type=TraceFile).events
+        engines = [engine for event in events for engine in event.engines]
+        assert events[0].first and {engine.scheduler for engine in engines} == {seen}
+        told = [request for engine in engines for request in engine.requests if request.state == "ended"]
+        assert len({request.id for request in told}) == 40
+
+
+def test_a_page_without_traces_speaks_of_none(page: str) -> None:
+    assert "turnout view" not in page and "<a " not in page
