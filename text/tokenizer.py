@@ -112,6 +112,12 @@ class Tokenizer:
         """Whether its configuration says that a text ends with the end token, as transformers has it."""
         return self._config.get("add_eos_token") is True
 
+    @property
+    def types_tokens(self) -> bool:
+        """Whether its configuration lets models read the types of tokens: which text of a pair each is of."""
+        inputs = self._config.get("model_input_names")
+        return not isinstance(inputs, list) or "token_type_ids" in inputs
+
     def encode(self, text: str, *, add_special_tokens: bool = True, limit: int | None = None) -> list[int]:
         """The token ids of a text; other threads run meanwhile.
 

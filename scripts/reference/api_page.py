@@ -64,5 +64,6 @@ def _fields(schema: Schema) -> str:
 
 
 def _form(schema: Schema) -> str:
+    schema = schema.get("properties", {}).get("data", {}).get("contentSchema", schema)  # of an event
     name = form_of(schema)
     return f"[{name}](#{name.lower()})" if "$ref" in schema else name

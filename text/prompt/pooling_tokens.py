@@ -149,7 +149,7 @@ def _layout(tokenizer: Tokenizer) -> _Layout:
         tuple(pair.ids[: firsts[0]]),
         tuple(pair.ids[firsts[-1] + 1 : seconds[0]]),
         tuple(pair.ids[seconds[-1] + 1 :]),
-        pair.type_ids[seconds[0]] == 1,
+        tokenizer.types_tokens and pair.type_ids[seconds[0]] == 1,
     )
     return _Layout(one, two)
 

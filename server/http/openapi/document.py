@@ -167,12 +167,20 @@ def _content(described: Operation, schemas: Schemas) -> Schema:
     if described.answer is None:
         return {described.media_type: {"schema": {"type": "string"}}}
     schema = schemas.of_answer(described.answer)
+    if described.media_type == EVENTS:
+        return {EVENTS: {"schema": _event(schema)}}
     content: Schema = {described.media_type: {"schema": schema}}
     if described.streams is not None:
         what = "server-sent events" if described.streams == EVENTS else "lines of JSON"
         told = f"With `stream`: {what}, as the text is generated."
         content[described.streams] = {"schema": {"description": told}}
     return content
+
+
+def _event(schema: Schema) -> Schema:
+    """A server-sent event, whose data are JSON of that schema."""
+    data = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
+    return {"type": "object", "properties": {"event": {"type": "string"}, "data": data}, "required": ["data"]}
 
 
 def _statuses(path: str, method: str, described: Operation) -> Mapping[int, str]:

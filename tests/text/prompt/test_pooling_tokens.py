@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
 
@@ -48,6 +49,18 @@ def test_pairs_are_cut_as_transformers_cuts_them(tmp_path: Path, processor: obje
         found = pair_tokens(ours, first, second, limit=512, keep=keep)
         types = [int(at >= found.second_text > 0) for at in range(len(found.ids))]
         assert (found.ids, types) == (expected["input_ids"], expected["token_type_ids"])
+
+
+@pytest.mark.parametrize("inputs", [["input_ids"], ["input_ids", "token_type_ids"]])
+def test_tokens_have_types_unless_the_folder_leaves_them_out(tmp_path: Path, inputs: list[str]) -> None:
+    both(tmp_path, BERT)
+    said = tmp_path / "tokenizer_config.json"
+    said.write_text(json.dumps({**json.loads(said.read_text()), "model_input_names": inputs}))
+    theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path)("a b", "c")
+    found = pair_tokens(load_tokenizer(tmp_path), "a b", "c", limit=512)
+    assert found.ids == theirs["input_ids"]
+    assert found.second_text == (4 if "token_type_ids" in theirs else 0)
+    assert ("token_type_ids" in theirs) == ("token_type_ids" in inputs)
 
 
 def test_a_second_text_is_cut_before_the_pair_is(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ class MadeUpServer:
     def __init__(self, feed: Feed, *, key: str = "", recording: Event | None = None) -> None:
         self.feed, self.key, self.recording = feed, key, recording
         self.arms: Event | None = None
+        self.loaded = {"tiny": "loaded", "other": "unloaded"}
+        """The state of each model."""
+        self.pinned: set[str] = set()
         self.changes: list[tuple[str, Event]] = []
         self.port = 0
         self.app = Starlette(
@@ -40,6 +43,7 @@ class MadeUpServer:
                 Route("/admin/live", self._live),
                 Route("/admin/plugins", self._plugins),
                 Route("/admin/replicas", self._replicas, methods=["GET", "POST"]),
+                Route("/admin/models", self._on_demand, methods=["GET", "POST"]),
                 Route("/admin/scheduler", self._scheduler, methods=["POST"]),
                 Route("/admin/ab", self._ab, methods=["POST"]),
                 Route("/v1/models", self._models),
@@ -89,6 +93,38 @@ class MadeUpServer:
             self.changes.append(("replicas", await request.json()))
         replica = {"name": "0", "state": "serving", "requests": 12, "tokens": 9000, "restarts": 1}
         return JSONResponse({"router": "least_requests", "router_faults": 0, "replicas": [replica]})
+
+    async def _on_demand(self, request: Request) -> Response:
+        if request.method == "POST":
+            body = await request.json()
+            self.changes.append(("models", body))
+            if body["action"] == "unload" and body["model"] in self.pinned:
+                return JSONResponse({"error": {"message": f"{body['model']!r} is pinned"}}, 409)
+            self._change(**body)
+        return JSONResponse({"models": [self._status(name) for name in self.loaded]})
+
+    def _change(self, action: str, model: str) -> None:
+        if action in ("load", "unload"):
+            self.loaded[model] = f"{action}ing"
+        else:
+            (self.pinned.add if action == "pin" else self.pinned.discard)(model)
+
+    def _status(self, name: str) -> Event:
+        state = self.loaded[name]
+        failed = {"reason": "the weights take 2 GiB", "retry_in": 4.5} if state == "failed" else {}
+        return {
+            "name": name,
+            "state": state,
+            "pinned": name in self.pinned,
+            "waiting": 3,
+            "progress": 0.42 if state == "loading" else None,
+            "reason": None,
+            "retry_in": 0.0,
+            "loads": 2,
+            "load_seconds": 1.25,
+            "unloads_in": 59.5 if state == "loaded" and name not in self.pinned else None,
+            **failed,
+        }
 
     async def _scheduler(self, request: Request) -> Response:
         body = await request.json()

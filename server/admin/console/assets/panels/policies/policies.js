@@ -1,7 +1,8 @@
-// Which policies are in place, and the ways to change them: scheduler, arms of an A/B test, replicas.
+// Which policies are in place, and the ways to change them: scheduler, models, arms of an A/B test, replicas.
 import { el } from "../../lib/dom.js";
 import { EngineChoice } from "../engine_choice.js";
 import { Arms } from "./arms.js";
+import { Models } from "./models.js";
 import { Replicas } from "./replicas.js";
 import { Scheduler } from "./scheduler.js";
 
@@ -14,11 +15,11 @@ class Policies {
     this.table = el("tbody");
     const head = el("tr", {}, el("th", { scope: "col", t: "kind" }), el("th", { scope: "col", t: "policy" }));
     const inPlace = el("div", { class: "card" }, el("h2", { t: "in_place" }), el("table", { class: "policies" }, el("thead", {}, head), this.table));
-    this.parts = [new Scheduler(app), new Arms(app), new Replicas(app)];
+    this.parts = [new Scheduler(app), new Models(app), new Arms(app), new Replicas(app)];
     this.note = el("p", { class: "dim", t: "recorded_only", hidden: true });
-    const [scheduler, arms, replicas] = this.parts.map((part) => part.node);
+    const [scheduler, models, arms, replicas] = this.parts.map((part) => part.node);
     section.append(el("div", { class: "bar" }, this.engine.node, this.note));
-    section.append(el("div", { class: "columns" }, el("div", {}, inPlace, scheduler), el("div", {}, arms, replicas)));
+    section.append(el("div", { class: "columns" }, el("div", {}, inPlace, scheduler), el("div", {}, models, arms, replicas)));
   }
 
   opened() {
@@ -38,8 +39,8 @@ class Policies {
   }
 }
 
-/** The query that names an engine's model and arm, where there are several. */
+/** The query that names an engine's model, since others may have no engine now, and its arm where there are several. */
 export function queryOf(engine, { engines }) {
-  const several = (part) => new Set([...engines.values()].map((one) => one[part])).size > 1;
-  return Object.fromEntries(["model", "arm"].filter(several).map((part) => [part, engine?.[part]]));
+  const arms = new Set([...engines.values()].map((one) => one.arm));
+  return { model: engine?.model, arm: arms.size > 1 ? engine?.arm : undefined };
 }
