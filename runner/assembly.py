@@ -57,7 +57,7 @@ from turnout.runner.pooling.building import build_pooling
 from turnout.runner.pooling.pairs import find_pair_template
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.ranks.processes import config_of_rank
-from turnout.runner.ranks.rank_zero import RankZero, check_ranks
+from turnout.runner.ranks.rank_zero import RankedPipeline, RankZero, check_ranks
 from turnout.runner.resources import EngineResources
 from turnout.runner.step_limits import batched_tokens, context_length, step_capacity
 from turnout.runner.weights import load_weights, quantization_of
@@ -174,6 +174,7 @@ def build_engine(
         pooling,
         overlaps=setup.overlaps,
         named_decodings=policies.named_decodings,
+        pipeline=runner if isinstance(runner, RankedPipeline) else None,
     )
     engine.offer_decodings(by_name)
     show_figures(engine, policies, kv.cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -26,10 +27,11 @@ from turnout.core.engine.recording.recorder import Recorder
 from turnout.core.engine.request_table import RequestTable
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces.admission import AdmissionPolicy
-from turnout.core.interfaces.compute import Runner
+from turnout.core.interfaces.compute import PipelinedRunner, Runner
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.figures import Figures
 from turnout.core.interfaces.observers import StepRecord
+from turnout.core.scheduling.flights import Flights
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.decision import Chosen, Completion, Retry
 from turnout.core.types.messages import Delta, Stats
@@ -56,12 +58,15 @@ class Engine:
         *,
         overlaps: bool = False,
         named_decodings: int = 1,
+        pipeline: PipelinedRunner | None = None,
     ) -> None:
         """pooling: None: requests that generate nothing are refused.
 
         overlaps: whether a step is handed to the device before the tokens of the last one are known.
 
         named_decodings: how many of `decodings`, from the first on, the configuration names.
+
+        pipeline: `runner`, where it can have several steps in flight; steps then do not overlap otherwise.
         """
         self.scheduler = scheduler
         self.runner = runner
@@ -80,13 +85,17 @@ class Engine:
         self._kv = scheduler.kv
         self._queues = scheduler.queues
         self._overlaps = overlaps
+        self._pipeline = pipeline
+        scheduler.flights = Flights(1 if pipeline is None else pipeline.stages)
+        self._flights: deque[tuple[Plan, float]] = deque()
+        """Steps of a pipeline that have begun, and when."""
         self._in_flight: list[InFlightTokens | LockstepTokens] = []
         """The in-flight tokens of the latest step, for each decoding strategy."""
         self._steps = self._computed_tokens = 0
 
     @property
     def busy(self) -> bool:
-        return bool(self._queues)
+        return bool(self._queues or self._flights)
 
     def stats(self) -> Stats:
         return Stats(
@@ -201,7 +210,8 @@ class Engine:
         """Computes one plan and returns its deltas, in no particular order.
 
         Where steps overlap, it returns the deltas of the step before, whose tokens are copied to the host
-        while the device computes this one.
+        while the device computes this one. In a pipeline, it returns those of the step that began first, or
+        none if another may begin before.
         """
         self._dispatch.draft(r for r in self._queues.running if r.decode_ready and r.live[0].tokens[-1] >= 0)
         started = self.clock()
@@ -215,18 +225,50 @@ class Engine:
             for request in self.scheduler.preempted:
                 self._observers.request_preempted(request)
         deltas = [self._requests.drop(drop, started) for drop in dropped]
+        if self._pipeline is not None:
+            return deltas + self._through_stages(self._pipeline, plan, started)
         logits = self.runner.run(self._with_in_flight(plan)) if plan else None
         deltas += self._resolve_in_flight()
         if logits is None:
             return deltas
-        self._record(plan, logits)
+        self._record(plan)
+        deltas += self._take_in(plan, logits, started)
+        if recorder is not None:
+            recorder.stepped()
+        return deltas
+
+    def _through_stages(self, pipeline: PipelinedRunner, plan: Plan, started: float) -> list[Delta]:
+        """Begins a step; returns the deltas of the first one in flight, unless there is room for another."""
+        flights = self._flights
+        if plan:
+            pipeline.begin(plan)
+            self.scheduler.flights.begin(plan)
+            self._record(plan)
+            if (recorder := self._observers.recorder) is not None:
+                recorder.stepped()  # watchers see what the first stage does
+            flights.append((plan, started))
+            if len(flights) < pipeline.stages:
+                return []
+        if not flights:
+            return []
+        plan, started = flights.popleft()
+        logits = pipeline.finish()
+        self.scheduler.flights.end(plan)
+        if any(sequence.request.status == "gone" for sequence in logits.rows):
+            kept = {each: rows for each, rows in logits.rows.items() if each.request.status != "gone"}
+            logits = replace(logits, rows=kept)
+        return self._take_in(plan, logits, started)
+
+    def _take_in(self, plan: Plan, logits: Logits, started: float) -> list[Delta]:
+        """Reads what a step computed, decides and applies; returns the deltas."""
+        deltas: list[Delta] = []
+        for sequence, scores in logits.prompts.items():
+            sequence.request.prompt_scores += scores
         if self._pooling is not None and logits.hidden:
             deltas += self._pooling.take_in(plan.chunks, logits)
         deltas += self._decide(logits)
         if self._observers.of_steps:
             self._observers.step_finished(self._step_record(plan, started))
-        if recorder is not None:
-            recorder.stepped()
         return deltas
 
     def _with_in_flight(self, plan: Plan) -> Plan:
@@ -234,7 +276,7 @@ class Engine:
             return plan
         return replace(plan, chosen=tuple(each.chosen.tokens for each in self._in_flight))
 
-    def _record(self, plan: Plan, logits: Logits) -> None:
+    def _record(self, plan: Plan) -> None:
         self._steps += 1
         self._computed_tokens += plan.tokens
         for chunk in plan.chunks:
@@ -246,8 +288,6 @@ class Engine:
                     self._note_chunk(chunk)
             else:  # the KV of a draft token is final once it is accepted
                 chunk.sequence.computed = end - (chunk.rows - 1)
-        for sequence, scores in logits.prompts.items():
-            sequence.request.prompt_scores += scores
 
     def _note_chunk(self, chunk: Chunk) -> None:
         chunks = chunk.sequence.request.timing.chunks

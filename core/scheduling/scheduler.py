@@ -6,16 +6,17 @@ schedules as many of the others as the budget and the memory allow, in the polic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
 from turnout.core.errors import PolicyError
 from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy
+from turnout.core.scheduling.flights import Flights
 from turnout.core.scheduling.length_prediction import GuardedPredictor
 from turnout.core.scheduling.livelock import MAX_EVICTIONS_PER_REQUEST, LivelockDetector
-from turnout.core.scheduling.policy_guard import Answer, PolicyGuard, arrival_order
+from turnout.core.scheduling.policy_guard import Answer, PolicyGuard, Turn, arrival_order
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
 from turnout.core.scheduling.step_view import StepView
@@ -72,6 +73,10 @@ class Scheduler:
         """Those of `preempted` that were swapped out."""
         self.swap_outs = 0
         """How many of the preemptions swapped out what was computed."""
+        self.flights = Flights()
+        """The steps that have begun; more than one at a time only in a pipeline."""
+        self._full = False
+        """A request could not be admitted, and none has ended since."""
         self._preemption = preemption or Recompute()
         self._strict = strict
         """A fault of the policy raises; otherwise the step falls back to arrival order."""
@@ -130,7 +135,7 @@ class Scheduler:
         self._free(request)
         self.queues.remove(request)
         self._livelock.forget(request)
-        self._overruled = False
+        self._overruled = self._full = False
 
     # -------------------------------------------------------------- a step
 
@@ -143,12 +148,12 @@ class Scheduler:
         self.preempted.clear()
         self.swapped.clear()
         self.caught_up.clear()
-        if self.queues.only_finishing:
+        if self.queues.only_finishing or self.flights.draining:
             return Plan([], self.kv.drain()), []
         view = self._view(now)
         self._overrule_on_livelock()
         step = self._serve(view, overruled=self._overruled)
-        if not step.useful and self.queues.must_schedule:
+        if not step.useful and self.queues.must_schedule and not self.flights:
             self._guard.fault("order", PolicyError(_unserved(view)))
             step = self._serve(view, overruled=True)
         self._livelock.note_step(step.chunks)
@@ -187,6 +192,8 @@ class Scheduler:
         pooled = self.capacity.most_pooled(self.token_budget) if bounded else self.token_budget
         step = _Step(view.now, self.token_budget, pooled, self._free_slots(), len(view.running), overruled)
         order = arrival_order(view) if overruled else self._guard.order(view, lambda: step.closed)
+        if self.flights.stages > 1:
+            order = self._of_flight(order, step)
         for turn in order:
             if step.budget <= 0 or (step.closed and step.runners_left <= 0):
                 break  # nothing is left for the requests that follow
@@ -203,8 +210,17 @@ class Scheduler:
                 self._continue(request, limit, step)
             elif not self._admit(request, limit, step):
                 step.closed = step.closed or self.policy.head_of_line
+                self._full = True
         self._bounded_in_vain = bounded and all(request.pooling is not None for request in step.chunks)
         return step
+
+    def _of_flight(self, order: Iterator[Turn | Drop], step: _Step) -> Iterator[Turn | Drop]:
+        """Passes on what a pipeline's next step may compute of an order: a share of what there is to do."""
+        queues = self.queues
+        requests = queues.running_count + (0 if self._full else queues.waiting_count)
+        step.runners_left -= sum(request.status == "running" for request in self.flights.awaited)
+        most = max(1, self.flights.share(min(requests, self.capacity.sequences)))
+        return self.flights.bounded(order, step.chunks, most)
 
     def _pass_over(self, request: Request, step: _Step) -> None:
         """Leaves a request that generates nothing as it is; those that generate may be admitted after it."""
@@ -337,6 +353,10 @@ class Scheduler:
         victim = self._guard.victim(request, overruled=step.overruled)
         if victim is None:
             step.declined = step.declined or newcomer
+            return False
+        if victim in self.flights:
+            self.flights.drain()
+            step.declined, step.closed = step.declined or newcomer, True
             return False
         # Memory freed for a running request is not given to a waiting one.
         step.closed = step.closed or not newcomer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -26,7 +27,7 @@ from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.recorded_cache import RecordedEviction, Recording, recorded
 from turnout.runner.ranks.share import RankShare
 
-__all__ = ["Loaded", "RankZero", "check_ranks"]
+__all__ = ["Loaded", "RankZero", "RankedPipeline", "RankedRunner", "check_ranks"]
 
 
 class Loaded(msgspec.Struct, array_like=True):
@@ -128,12 +129,12 @@ class RankZero:
         self.ranks.send(msgspec.msgpack.encode((size.tokens, size.swap, size.step)))
         return recorded(cache, self.recording)
 
-    def runner(self, runner: ModelRunner, cache: KVCache) -> Runner:
+    def runner(self, runner: ModelRunner, cache: KVCache) -> RankedRunner:
         """Returns what runs a step on all ranks. cache: the one of `runner`."""
         frames = FrameWriter(cache, self.recording)
         if isinstance(runner.model, Stage):
-            return _Ranked(StagedRunner(runner, runner.model, frames, self.ranks.send), self)
-        return _Ranked(FollowedRunner(runner, frames, self.ranks.send), self)
+            return RankedPipeline(StagedRunner(runner, runner.model, frames, self.ranks.send), self)
+        return RankedRunner(FollowedRunner(runner, frames, self.ranks.send), self)
 
     def describe(self, weights: int) -> str:
         """Words the sums. weights: bytes of this rank's."""
@@ -155,14 +156,36 @@ def _close(ranks: Ranks, groups: Sequence[Collective]) -> None:
     ranks.close()
 
 
-class _Ranked:
+class RankedRunner:
     """Says which rank is lost, where a step fails because of it; implements Runner."""
 
     def __init__(self, runner: Runner, group: RankZero) -> None:
         self._runner, self._group = runner, group
 
     def run(self, plan: Plan) -> Logits:
-        try:
+        with self.blaming():
             return self._runner.run(plan)
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        try:
+            yield
         except CollectiveError as error:
             raise self._group.ranks.verdict(error) from error
+
+
+class RankedPipeline(RankedRunner):
+    """The same of a pipeline; implements PipelinedRunner."""
+
+    def __init__(self, runner: StagedRunner, group: RankZero) -> None:
+        super().__init__(runner, group)
+        self._staged = runner
+        self.stages = runner.stages
+
+    def begin(self, plan: Plan) -> None:
+        with self.blaming():
+            self._staged.begin(plan)
+
+    def finish(self) -> Logits:
+        with self.blaming():
+            return self._staged.finish()

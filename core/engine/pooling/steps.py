@@ -40,9 +40,9 @@ class PoolingSteps:
         """Reads what a step computed; returns the deltas of the requests that it ended."""
         deltas: list[Delta] = []
         for chunk in chunks:
-            if chunk.pooled is None:
-                continue
             request = chunk.sequence.request
+            if chunk.pooled is None or request.status == "gone":
+                continue
             fault = self._dispatch.read(request, logits.hidden[chunk.sequence])
             if fault is not None:
                 deltas += self._requests.fail(request, fault, self._clock())

@@ -1,0 +1,134 @@
+"""A pipeline of stages of one thread, beside as many engines of one thread, each with a part of the requests.
+
+\b
+W2, as in `cpu_peers`: 32 requests of 128 tokens in and 64 out at once, greedily. The engines on their own get
+equal parts of them, and nothing that one does waits for another. Turns alternate; figures are medians of
+tokens a second, and the ratio is that of neighbouring turns. Nothing else should be computing.
+
+\b
+    python bench/ranks/pipeline.py --model FOLDER --write docs/explanation/performance-cpu.md
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from turnout import LLM, SamplingParams
+from turnout.lab.results.markdown import markdown_table, write_marked
+
+PROMPT, OUTPUT = 128, 64
+
+
+class Engine:
+    """A process with an engine of one thread, or of one thread for each stage."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--engine", json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    def begin(self, prompts: list[list[int]], output: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([prompts, output]).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def end_turn(self) -> None:
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():
+            raise click.ClickException("an engine failed; its message is above")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def serve(options: dict[str, Any]) -> None:
+    """Serves what standard input asks for, a line of JSON each."""
+    llm = LLM(**options)
+    for line in sys.stdin:
+        prompts, output = json.loads(line)
+        llm.generate(prompts, SamplingParams(temperature=0, max_tokens=output, ignore_eos=True))
+        print(output, flush=True)
+
+
+def rate(engines: list[Engine], requests: int, output: int, turn: int) -> float:
+    """Tokens a second of all engines together."""
+    rng = random.Random(turn)
+    prompts = [[rng.randrange(10, 150) for _ in range(PROMPT)] for _ in range(requests)]
+    part = -(-requests // len(engines))
+    began = time.perf_counter()
+    for number, engine in enumerate(engines):
+        engine.begin(prompts[number * part : (number + 1) * part], output)
+    for engine in engines:
+        engine.end_turn()
+    return requests * output / (time.perf_counter() - began)
+
+
+@click.command(help=__doc__)
+@click.option("--model", default="turnout-tiny", show_default=True)
+@click.option("--dtype", default="bfloat16", show_default=True)
+@click.option("--stages", default=2, show_default=True, type=click.IntRange(2))
+@click.option("--layers", help="Of each stage, as --pipeline-layers has them.")
+@click.option("--requests", default=32, show_default=True, type=click.IntRange(2))
+@click.option("--turns", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--write", type=click.Path(exists=True, path_type=Path), help="A page to write the table into.")
+@click.option("--engine", hidden=True)
+def main(
+    model: str,
+    dtype: str,
+    stages: int,
+    layers: str | None,
+    requests: int,
+    turns: int,
+    write: Path | None,
+    engine: str | None,
+) -> None:
+    if engine is not None:
+        serve(json.loads(engine))
+        return
+    shared = {"model": model, "dtype": dtype, "kv_memory": "1GiB", "max_model_len": 512}
+    divided = {"pipeline_parallel_size": stages, **({"pipeline_layers": layers} if layers else {})}
+    kinds = {
+        f"{stages} engines, one thread each": [Engine(shared) for _ in range(stages)],
+        f"a pipeline of {stages} stages, one thread each": [Engine({**shared, **divided})],
+    }
+    for engines in kinds.values():
+        rate(engines, requests, 4, 0)
+    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for turn in range(1, turns + 1):
+        for kind, engines in kinds.items():
+            rates[kind].append(rate(engines, requests, OUTPUT, turn))
+    for engines in kinds.values():
+        for each in engines:
+            each.close()
+    apart = next(iter(rates.values()))
+    rows = [
+        (
+            kind,
+            f"{statistics.median(each):,.1f}",
+            f"{statistics.median(a / b for a, b in zip(each, apart, strict=True)):.2f}",
+        )
+        for kind, each in rates.items()
+    ]
+    table = markdown_table((f"{requests} requests", "tokens/s", "ratio"), rows)
+    click.echo(table)
+    if write:
+        write_marked(write, "stages", table)
+
+
+if __name__ == "__main__":
+    main()
