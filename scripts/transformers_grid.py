@@ -18,7 +18,7 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
 from turnout.core.errors import ModelError
-from turnout.models.transformers_adapter.check import MOST, flat_difference
+from turnout.models.transformers_adapter.check import MOST, flat_difference, prove_exchanges
 from turnout.models.transformers_adapter.reading import read_spec
 from turnout.models.transformers_adapter.small import shrunk
 from turnout.models.transformers_adapter.trial import Trial, on_one_thread
@@ -62,7 +62,7 @@ def tried(kind: str) -> dict[str, Any]:
         small = shrunk(CONFIG_MAPPING[kind](), **SIZES.get(kind, {}))
         spec = read_spec({**small.to_dict(), "architectures": [NAMES[kind]], "model_type": kind})
         trial = Trial.of(small)
-        difference = flat_difference(trial)
+        difference = flat_difference(trial, prove_exchanges(trial))
     except ModelError as error:
         return {"refused": str(error)}
     except Exception as error:  # its default config has no small form

@@ -38,6 +38,9 @@ class ModelCapabilities:
     in float32, whatever the model computes in."""
     float32_in_float16: tuple[str, ...] = ()
     """The same where the model computes in float16, whose range is too small for these."""
+    siblings: tuple[tuple[str, ...], ...] = ()
+    """Names of linear layers whose forwards are given the same tensor, in groups: each group is computed as
+    one layer. Of layers that Turnout shares, it knows by itself."""
 
 
 class ModelFamily(ABC):

@@ -40,6 +40,7 @@ from turnout.models.decoder.fused_experts import fuse_experts
 from turnout.models.decoder.grouped_experts import group_experts
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
+from turnout.models.decoder.siblings import Siblings
 from turnout.models.encoder.fused import fuse_encoder
 from turnout.models.encoder.native_stack import use_native_encoder
 from turnout.models.meta_model import meta_model
@@ -77,6 +78,7 @@ def load_model(
     elsewhere = _leave_to_others(module, shards)
     module = _fused(module, kernels)
     name_plugin(module, title_of(family, "model"))
+    siblings = None if kernels is None else Siblings(module, kernels)
     slots = parameter_slots(module)
     held = () if adopter is None else adopter.held_blocks(context)
     index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held, elsewhere)
@@ -95,8 +97,8 @@ def load_model(
             if isinstance(quantizer, Quantizer):
                 loader.convert(slot, quantizer)
             complete = slot.layers
-        if kernels is not None:
-            pack_complete(module, complete, kernels)
+        if kernels is not None and siblings is not None:
+            pack_complete(module, siblings.join_complete(complete), kernels)
     if quantized and quantizer is not None and not loader.converted:
         raise ConfigError(
             f"{_title(quantizer)} wants none of the layers of {type(family).__name__}, so nothing would be "

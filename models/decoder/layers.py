@@ -77,10 +77,18 @@ class GatedMLP(nn.Module):
         """inner: the width inside; None: `spec.intermediate_size`."""
         super().__init__()
         inner = inner or spec.intermediate_size
-        self.gate_proj = Linear(spec.hidden_size, inner, bias=spec.mlp_bias)
-        self.up_proj = Linear(spec.hidden_size, inner, bias=spec.mlp_bias)
-        self.down_proj = Linear(inner, spec.hidden_size, bias=spec.mlp_bias)
+        self.gate_proj: nn.Linear = Linear(spec.hidden_size, inner, bias=spec.mlp_bias)
+        self.up_proj: nn.Linear = Linear(spec.hidden_size, inner, bias=spec.mlp_bias)
+        self.down_proj: nn.Linear = Linear(inner, spec.hidden_size, bias=spec.mlp_bias)
         self.gated = gated
+
+    @classmethod
+    def of(cls, gate_proj: nn.Linear, up_proj: nn.Linear, down_proj: nn.Linear, gated: Gate) -> GatedMLP:
+        """Returns one of linear layers that exist."""
+        made = cls.__new__(cls)
+        nn.Module.__init__(made)
+        made.gate_proj, made.up_proj, made.down_proj, made.gated = gate_proj, up_proj, down_proj, gated
+        return made
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down_proj(self.gated(self.gate_proj(x), self.up_proj(x)))

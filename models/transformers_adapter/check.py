@@ -12,17 +12,26 @@ from turnout.core.errors import ModelError, describe_error
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.transformers_adapter.attention import IMPLEMENTATION
 from turnout.models.transformers_adapter.building import build_empty, parse_config
-from turnout.models.transformers_adapter.exchange import exchange_layers
+from turnout.models.transformers_adapter.exchange.layers import Exchanges, exchange_layers
+from turnout.models.transformers_adapter.exchange.proof import largest_difference, prove
 from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
-from turnout.models.transformers_adapter.model import AdaptedModel
+from turnout.models.transformers_adapter.model import AdaptedModel, kept_wide
 from turnout.models.transformers_adapter.reading import read_spec
 from turnout.models.transformers_adapter.rotation import fix_rotations
 from turnout.models.transformers_adapter.small import shrunk
-from turnout.models.transformers_adapter.trial import Trial, largest_difference, on_one_thread
+from turnout.models.transformers_adapter.trial import Trial, on_one_thread
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["check_flat_batch", "computes_as_decoder", "flat_difference", "make_trial", "read_and_try"]
+__all__ = [
+    "check_flat_batch",
+    "computes_as_decoder",
+    "find_exchanges",
+    "flat_difference",
+    "make_trial",
+    "prove_exchanges",
+    "read_and_try",
+]
 
 MOST = 1e-4
 """The largest difference that rounding makes, relative to the largest logit."""
@@ -36,8 +45,8 @@ class Tried(NamedTuple):
     spec: ModelSpec
     is_decoder: bool
     """Turnout's own decoder computes what the model does."""
-    weights_read: frozenset[str]
-    """As `Trial.weights_read`."""
+    exchanges: Exchanges
+    """What layers of Turnout compute of it, where they do not compute all."""
 
 
 def read_and_try(config: Mapping[str, Any]) -> Tried:
@@ -49,9 +58,9 @@ def read_and_try(config: Mapping[str, Any]) -> Tried:
         spec, parsed = read_spec(config), parse_config(config)
         trial = make_trial(parsed)
         if trial is None:
-            return Tried(spec, False, frozenset())
-        check_flat_batch(trial)
-        return Tried(spec, computes_as_decoder(parsed, trial, spec), trial.weights_read)
+            return Tried(spec, False, Exchanges())
+        exchanges = find_exchanges(trial)
+        return Tried(spec, computes_as_decoder(parsed, trial, spec), exchanges)
 
 
 def make_trial(config: PreTrainedConfig) -> Trial | None:
@@ -67,9 +76,32 @@ def make_trial(config: PreTrainedConfig) -> Trial | None:
     return trial
 
 
-def check_flat_batch(trial: Trial) -> None:
+def find_exchanges(trial: Trial) -> Exchanges:
+    """Returns which modules are exchanged: each was tried alone, and all together in a flat batch.
+
+    Raises ModelError as `check_flat_batch` does, for what is left without an exchange.
+    """
+    found = prove_exchanges(trial)
+    try:
+        check_flat_batch(trial, found)
+    except ModelError as error:
+        if not found.forms:
+            raise
+        check_flat_batch(trial, found.without_forms())
+        logger.warning("norms and MLPs stay transformers' own, though Turnout's fit one by one: %s", error)
+        return found.without_forms()
+    return found
+
+
+def prove_exchanges(trial: Trial) -> Exchanges:
+    """Returns which modules may be exchanged, each tried alone."""
+    seen = trial.watched
+    return prove(trial.model, seen.kept, kept_wide(trial.model), seen.siblings)
+
+
+def check_flat_batch(trial: Trial, exchanges: Exchanges) -> None:
     """Raises ModelError unless a flat batch gives what each sequence gives alone."""
-    found = flat_difference(trial)
+    found = flat_difference(trial, exchanges)
     if found > MOST:
         raise ModelError(
             f"{trial.config.model_type} computes several sequences in one batch otherwise than each alone: "
@@ -78,10 +110,10 @@ def check_flat_batch(trial: Trial) -> None:
         )
 
 
-def flat_difference(trial: Trial) -> float:
+def flat_difference(trial: Trial, exchanges: Exchanges) -> float:
     """Returns the largest difference of logits. Raises ModelError where a flat batch cannot be computed."""
     try:
-        return largest_difference(trial.flat(_adapted(trial)), trial.expected)
+        return largest_difference(trial.flat(_adapted(trial, exchanges)), trial.expected)
     except Exception as error:  # models raise what they like
         raise ModelError(
             f"{type(trial.model).__name__} cannot compute several sequences as one flat batch, as they are "
@@ -117,7 +149,7 @@ def _is_decoder(trial: Trial, spec: ModelSpec) -> bool:
     )
     if not has_llama_shape(trial.model, small):
         return False
-    decoder, adapted = as_decoder(trial.model, small), _adapted(trial)
+    decoder, adapted = as_decoder(trial.model, small), _adapted(trial, Exchanges())
     trial.fill(decoder)
     starts = (0, max(0, spec.max_positions - TOKENS))
     return all(
@@ -125,11 +157,11 @@ def _is_decoder(trial: Trial, spec: ModelSpec) -> bool:
     )
 
 
-def _adapted(trial: Trial) -> AdaptedModel:
+def _adapted(trial: Trial, exchanges: Exchanges) -> AdaptedModel:
     """Returns the model as it is served, with the trial's weights."""
     model = build_empty(trial.config, IMPLEMENTATION)
     fix_rotations(model)
-    exchange_layers(model, trial.weights_read)
+    exchange_layers(model, exchanges)
     trial.fill(model)
     if empty := [name for name, value in model.state_dict().items() if value.is_meta]:
         raise ModelError(f"the check of {type(model).__name__} found no values for {empty[0]}")

@@ -17,6 +17,7 @@ from turnout.models.remembered_decoder import RememberedDecoder, recall, remembe
 if TYPE_CHECKING:
     from torch import nn
 
+    from turnout.models.transformers_adapter.exchange.layers import Exchanges
     from turnout.models.transformers_adapter.tensors.names import CheckpointNames
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class TransformersAdapter(ModelFamily):
         self._trusts_code = False
         self._is_decoder = False
         """Whether Turnout's own decoder computes what the model does."""
-        self._weights_read: frozenset[str] = frozenset()
+        self._exchanges: Exchanges | None = None
         self._config: Mapping[str, Any] = {}
         self._remembered: RememberedDecoder | None = None
 
@@ -65,6 +66,9 @@ class TransformersAdapter(ModelFamily):
                 spec = self._spec(config)
         if self._is_decoder or self._remembered is not None:
             logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)
+        elif self._exchanges is not None:
+            told = self._exchanges.told()
+            logger.info("%s runs by transformers' code, %s", spec.architecture, told)
         return spec
 
     def build(self, spec: ModelSpec) -> nn.Module:
@@ -80,13 +84,17 @@ class TransformersAdapter(ModelFamily):
 
         if self._folder is not None:
             run_own_code(config, self._folder, self._trusts_code)
-        spec, self._is_decoder, self._weights_read = read_and_try(config)
+        spec, self._is_decoder, self._exchanges = read_and_try(config)
         return spec
 
     def _build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.transformers_adapter.attention import IMPLEMENTATION
         from turnout.models.transformers_adapter.building import build_empty, parse_config
-        from turnout.models.transformers_adapter.exchange import exchange_layers
+        from turnout.models.transformers_adapter.exchange.layers import (
+            Exchanges,
+            exchange_layers,
+            siblings_in,
+        )
         from turnout.models.transformers_adapter.llama_shape import decoder_spec, has_llama_shape
         from turnout.models.transformers_adapter.model import AdaptedModel
         from turnout.models.transformers_adapter.rotation import fix_rotations
@@ -94,14 +102,16 @@ class TransformersAdapter(ModelFamily):
 
         causal = build_empty(parse_config(spec.config), IMPLEMENTATION)
         fix_rotations(causal)
-        exchange_layers(causal, self._weights_read)
+        exchanges = self._exchanges or Exchanges()
+        exchange_layers(causal, exchanges)
         self._names = CheckpointNames(causal)
         if self._is_decoder and has_llama_shape(causal, spec):
             made = decoder_spec(causal, spec)
             if "auto_map" not in self._config:
                 remember(self._config, RememberedDecoder(spec, made, self._names.plain()))
             return _decoder(made)
-        return AdaptedModel(causal, [rule.kv_from for rule in spec.layer_attention()])
+        shared = [rule.kv_from for rule in spec.layer_attention()]
+        return AdaptedModel(causal, shared, siblings_in(causal, exchanges))
 
     def rename(self, key: str) -> Renamed:
         if self._remembered is not None:

@@ -14,27 +14,43 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from turnout.core.interfaces.attention import Attend
 from turnout.core.interfaces.models import ModelCapabilities
+from turnout.models.decoder.layers import GatedMLP, RMSNorm
 from turnout.models.transformers_adapter.attention import attending
-from turnout.models.transformers_adapter.rows import flatten_inputs
+from turnout.models.transformers_adapter.rows import flatten_inputs, flatten_shared
 
-__all__ = ["AdaptedModel"]
+__all__ = ["AdaptedModel", "kept_wide"]
+
+OURS = (GatedMLP, RMSNorm)
+"""The shared layers that modules were exchanged for."""
 
 
 class AdaptedModel(nn.Module):
     """Runs the decoder of a causal model, and its head by itself. Submodules have transformers' names."""
 
-    def __init__(self, causal: PreTrainedModel, shared: Sequence[int | None]) -> None:
-        """shared: for each layer the layer whose keys and values it reads, if they are not its own."""
+    def __init__(
+        self,
+        causal: PreTrainedModel,
+        shared: Sequence[int | None],
+        siblings: Sequence[tuple[str, ...]] = (),
+    ) -> None:
+        """shared: for each layer the layer whose keys and values it reads, if they are not its own.
+
+        siblings: as `ModelCapabilities` have them.
+        """
         super().__init__()
         # One dictionary: a submodule that is exchanged here is exchanged in the causal model, too.
         self._modules = causal._modules
         self.capabilities = ModelCapabilities(
             float32=_named(causal, causal._keep_in_fp32_modules_strict),
             float32_in_float16=_named(causal, causal._keep_in_fp32_modules),
+            siblings=tuple(siblings),
         )
         self._causal = [causal]  # in a list, so that it is no submodule
         self._shared = tuple(shared)
-        self._linears = [name for name, layer in self.named_modules() if isinstance(layer, nn.Linear)]
+        self._shared_layers = [name for name, layer in self.named_modules() if isinstance(layer, OURS)]
+        inside = tuple(f"{name}." for name in self._shared_layers)
+        linears = [name for name, layer in self.named_modules() if isinstance(layer, nn.Linear)]
+        self._linears = [name for name in linears if not name.startswith(inside)]
         self._embeddings = [name for name, layer in self.named_modules() if isinstance(layer, nn.Embedding)]
         self._head: nn.Module | None = None
         takes = signature(type(self._decoder).forward).parameters
@@ -85,6 +101,7 @@ class AdaptedModel(nn.Module):
     def _settled(self, dtype: torch.dtype) -> nn.Module:
         """Called in the first step, when all layers are where they stay; returns what computes logits."""
         flatten_inputs(self, self._linears, self._embeddings, dtype)
+        flatten_shared(self, self._shared_layers)
         return _head_of(self._causal[0])
 
     @property
@@ -114,6 +131,12 @@ class _Step:
         v = _by_token(value) if own else None
         more = () if sinks is None else (sinks.float(),)
         return self._attend(layer, _by_token(query), k, v, *more)[None]
+
+
+def kept_wide(causal: PreTrainedModel) -> tuple[str, ...]:
+    """Returns the names of parameters that stay in float32 where the model computes in another dtype."""
+    patterns = [*(causal._keep_in_fp32_modules_strict or ()), *(causal._keep_in_fp32_modules or ())]
+    return _named(causal, patterns)
 
 
 def _named(causal: PreTrainedModel, patterns: Iterable[str] | None) -> tuple[str, ...]:

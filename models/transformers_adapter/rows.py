@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["flatten_inputs"]
+from turnout.models.decoder.fused import FusedMLP, FusedRMSNorm
+from turnout.models.decoder.layers import GatedMLP, RMSNorm
+from turnout.models.decoder.siblings import JointPart
+
+__all__ = ["flatten_inputs", "flatten_shared"]
 
 
 def flatten_inputs(
@@ -21,7 +25,8 @@ def flatten_inputs(
     for name in linears:
         layer = module.get_submodule(name)
         if type(layer).forward is not nn.Linear.forward:
-            layer.forward = _flattened(layer.forward, inputs=1)
+            if not isinstance(layer, JointPart):
+                layer.forward = _flattened(layer.forward, inputs=1)
             if not hasattr(layer, "weight"):
                 # Some code reads the dtype of a layer's weight; to compute with this one is an error.
                 layer.weight = torch.empty(0, dtype=dtype)
@@ -29,6 +34,28 @@ def flatten_inputs(
         layer = module.get_submodule(name)
         if not isinstance(layer, nn.Embedding):
             layer.forward = _flattened(layer.forward, inputs=0)
+
+
+def flatten_shared(module: nn.Module, names: Iterable[str]) -> None:
+    """Does the same for norms and MLPs of ours. Some models keep a wider dtype between layers."""
+    for name in names:
+        layer = module.get_submodule(name)
+        if isinstance(layer, FusedRMSNorm):
+            layer.__dict__["forward"] = _in_own_dtype(_flattened(layer.forward, inputs=1), layer)
+        elif isinstance(layer, FusedMLP | GatedMLP):
+            layer.__dict__["forward"] = _flattened(layer.forward, inputs=1)
+
+
+def _in_own_dtype(forward: Callable[[Tensor], Tensor], norm: FusedRMSNorm) -> Callable[[Tensor], Tensor]:
+    """The kernels read inputs and weights of one dtype; others, PyTorch's operators compute."""
+    plain = RMSNorm.forward
+
+    def fitting(x: Tensor) -> Tensor:
+        if x.dtype == norm.weight.dtype:
+            return forward(x)
+        return plain(norm, x)  # type: ignore[arg-type]  # it has the same attributes
+
+    return fitting
 
 
 def _flattened(forward: Callable[[Tensor], Tensor], inputs: int) -> Callable[[Tensor], Tensor]:

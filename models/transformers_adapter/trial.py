@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +14,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.models.transformers_adapter.building import build_filled
 from turnout.models.transformers_adapter.dense import DenseAttend
-from turnout.models.transformers_adapter.exchange import without_numbers
 from turnout.models.transformers_adapter.rules import read_rules
+from turnout.models.transformers_adapter.watched_linears import Watched, watched_linears
 
-__all__ = ["Trial", "largest_difference", "on_one_thread", "spread_weights", "watched_weights"]
+__all__ = ["Trial", "on_one_thread", "spread_weights"]
 
 STEPS = ((21, 11), (16, 18))
 """Tokens of two sequences in each step: the second step reads keys of the first."""
@@ -56,12 +55,12 @@ class Trial:
         return torch.cat(list(alone))
 
     @cached_property
-    def weights_read(self) -> frozenset[str]:
-        """The linear layers by whose weights other modules compute, by their names `without_numbers`."""
+    def watched(self) -> Watched:
+        """What its linear layers are used for."""
         linear = {name: layer for name, layer in self.model.named_modules() if type(layer) is nn.Linear}
-        with watched_weights(linear) as read, torch.no_grad():
+        with watched_linears(linear) as seen, torch.no_grad():
             self.model(self.sequences[0][None], use_cache=False)
-        return frozenset(map(without_numbers, read))
+        return seen
 
     def fill(self, model: nn.Module) -> None:
         """Gives a model, with parameters of the same names, the weights of this one."""
@@ -101,46 +100,6 @@ def _computed(
 
 
 @contextmanager
-def watched_weights(layers: Mapping[str, nn.Linear]) -> Iterator[set[str]]:
-    """Yields the names of those whose weights are computed with elsewhere than in the layer itself."""
-    read: set[str] = set()
-    weights = {name: layer._parameters.pop("weight") for name, layer in layers.items()}
-    for name, layer in layers.items():
-        weight = weights[name]
-        assert weight is not None
-        layer.__dict__["weight"] = watched = weight.detach().as_subclass(_WatchedWeight)
-        watched.note = partial(read.add, name)
-        layer.__dict__["forward"] = partial(_linear, weight.detach(), layer.bias)
-    try:
-        yield read
-    finally:
-        for name, layer in layers.items():
-            del layer.__dict__["weight"], layer.__dict__["forward"]
-            layer._parameters["weight"] = weights[name]
-
-
-def _linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    return nn.functional.linear(x, weight, bias)
-
-
-class _WatchedWeight(Tensor):
-    """A weight that says when it is computed with; to look at its dtype is not to compute."""
-
-    note: Callable[[], None]
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func.__name__ != "__get__":
-            for each in args:
-                if isinstance(each, cls):
-                    each.note()
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **(kwargs or {}))
-
-
-@contextmanager
 def on_one_thread() -> Iterator[None]:
     """Lets PyTorch compute on one thread: others would only wait for so little work."""
     threads = torch.get_num_threads()
@@ -149,11 +108,6 @@ def on_one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def largest_difference(found: Tensor, expected: Tensor) -> float:
-    """Returns the largest difference, relative to the largest number."""
-    return float((found - expected).abs().max() / expected.abs().max())
 
 
 @torch.no_grad()

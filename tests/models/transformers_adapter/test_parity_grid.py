@@ -27,13 +27,15 @@ PROMPTS = [SHARED + [(7 * i + 11 * j) % 290 + 3 for j in range(4 + i)] for i in 
 TIE = 1e-4
 """A logit that is less by this part of the largest is as good as the largest."""
 
+NATIVE = {"cpu_kernels": "native"}
+"""So small models are often faster by PyTorch's operators, and then run by these."""
 WAYS: Mapping[str, Mapping[str, Any]] = {
-    "paged": {"max_num_batched_tokens": 4096},
-    "contiguous": {"kv": "contiguous"},
-    "chunks": {"max_num_batched_tokens": 16},
+    "paged": {"max_num_batched_tokens": 4096, **NATIVE},
+    "contiguous": {"kv": "contiguous", "cpu_kernels": "torch"},
+    "chunks": {"max_num_batched_tokens": 16, **NATIVE},
     "recompute": {"preemption": "recompute"},
-    "swap": {"preemption": "swap", "swap_memory": 2**26},
-    "drafts": {"decoding": "speculative:ngram=true,adaptive=false"},
+    "swap": {"preemption": "swap", "swap_memory": 2**26, **NATIVE},
+    "drafts": {"decoding": "speculative:ngram=true,adaptive=false", **NATIVE},
 }
 UNTIED = {"tie_word_embeddings": False}
 """A tied head of random weights mostly repeats the last token."""

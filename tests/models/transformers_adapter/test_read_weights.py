@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from turnout.models.transformers_adapter.exchange import exchange_layers, without_numbers
-from turnout.models.transformers_adapter.trial import watched_weights
+from turnout.models.transformers_adapter.exchange.layers import Exchanges, exchange_layers
+from turnout.models.transformers_adapter.watched_linears import watched_linears
 
 
 class Mixture(nn.Module):
@@ -27,11 +27,11 @@ def test_what_others_compute_with_is_kept_and_what_they_look_at_is_not() -> None
     model, x = nn.Sequential(Mixture(), Mixture()), torch.randn(3, 8)
     expected = model(x)
     linear = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
-    with watched_weights(linear) as read:
+    with watched_linears(linear) as seen:
         assert torch.equal(model(x), expected)
-    assert {without_numbers(name) for name in read} == {"*.gate"}
+    assert seen.kept == {"*.gate"}
     names = [name for name, _ in model.named_parameters()]
-    exchange_layers(model, {"*.gate"})
+    exchange_layers(model, Exchanges({"*.gate"}))
     assert [type(model.get_submodule(name)) is nn.Linear for name in ("0.gate", "1.gate", "0.up")] == [
         False,
         False,

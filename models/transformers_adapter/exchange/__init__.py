@@ -1,0 +1,1 @@
+"""Turnout's layers in the place of transformers' modules, one by one, where they compute the same."""
