@@ -33,6 +33,7 @@ from turnout.models.checkpoints.malloc_trim import MallocTrim
 from turnout.models.checkpoints.parameter_slots import ParameterSlot, parameter_slots
 from turnout.models.checkpoints.rank_parts import of_rank
 from turnout.models.checkpoints.replacement_check import ReplacementCheck
+from turnout.models.checkpoints.siblings import Siblings
 from turnout.models.checkpoints.stacked_tensor import StackedTensor
 from turnout.models.decoder.decoder import Decoder
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
@@ -40,7 +41,6 @@ from turnout.models.decoder.fused_experts import fuse_experts
 from turnout.models.decoder.grouped_experts import group_experts
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
-from turnout.models.decoder.siblings import Siblings
 from turnout.models.encoder.fused import fuse_encoder
 from turnout.models.encoder.native_stack import use_native_encoder
 from turnout.models.meta_model import meta_model

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
-from turnout.core.process import no_collections
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Renamed
 from turnout.models.remembered_decoder import RememberedDecoder, recall, remember
+from turnout.models.transformers_adapter.quick_import import quick_import
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,7 +54,7 @@ class TransformersAdapter(ModelFamily):
         """Says whether transformers has the causal model of that name for the config of its body."""
         from turnout.models.transformers_adapter.building import has_causal
 
-        with no_collections():
+        with quick_import():
             return has_causal(config, architecture)
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
@@ -62,7 +62,7 @@ class TransformersAdapter(ModelFamily):
         if self._remembered is not None:
             spec = self._remembered.spec
         else:
-            with no_collections():
+            with quick_import():
                 spec = self._spec(config)
         if self._is_decoder or self._remembered is not None:
             logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)
@@ -74,7 +74,7 @@ class TransformersAdapter(ModelFamily):
     def build(self, spec: ModelSpec) -> nn.Module:
         if self._remembered is not None:
             return _decoder(self._remembered.decoder)
-        with no_collections():
+        with quick_import():
             return self._build(spec)
 
     def _spec(self, config: Mapping[str, Any]) -> ModelSpec:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from turnout.models.checkpoints.siblings import JointPart
 from turnout.models.decoder.fused import FusedMLP, FusedRMSNorm
 from turnout.models.decoder.layers import GatedMLP, RMSNorm
-from turnout.models.decoder.siblings import JointPart
 
 __all__ = ["flatten_inputs", "flatten_shared"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.interfaces.models import ModelCapabilities
-from turnout.models.decoder.siblings import JointPart, Siblings
+from turnout.models.checkpoints.siblings import JointPart, Siblings
 
 
 class Three(nn.Module):

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from turnout import LLM, SamplingParams
+from turnout.models.checkpoints.siblings import JointPart
 from turnout.models.decoder.fused import FusedMLP, FusedRMSNorm
 from turnout.models.decoder.layers import GatedMLP, RMSNorm
-from turnout.models.decoder.siblings import JointPart
 from turnout.models.transformers_adapter.exchange.layers import Exchanges, exchange_layers
 from turnout.models.transformers_adapter.exchange.proof import prove
 from turnout.plugins.quantization.layers.native import NativeChannelLinear

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.models.transformers_adapter.exchange.layers import Exchanges, exchange_layers
-from turnout.models.transformers_adapter.watched_linears import watched_linears
+from turnout.models.transformers_adapter.exchange.watched_linears import watched_linears
 
 
 class Mixture(nn.Module):

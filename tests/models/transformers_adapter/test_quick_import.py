@@ -1,0 +1,63 @@
+"""transformers is imported without SciPy's optimizers, and has them when it calls them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+BEGIN = """
+import sys
+from turnout.models.transformers_adapter.quick_import import quick_import
+"""
+
+
+def run(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BEGIN + code], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_was_imported_loads_the_module_when_it_is_called() -> None:
+    run("""
+with quick_import():
+    from scipy.optimize import linear_sum_assignment
+assert "scipy.optimize" not in sys.modules
+rows, columns = linear_sum_assignment([[4, 1], [2, 3]])
+assert list(columns) == [1, 0]
+import scipy.optimize
+assert scipy.optimize.linear_sum_assignment is not linear_sum_assignment
+""")
+
+
+def test_anything_else_is_of_the_module_itself() -> None:
+    run("""
+with quick_import():
+    from scipy.optimize import minimize
+    import scipy.optimize
+    assert scipy.optimize.minimize is minimize
+assert minimize(lambda x: (x - 3) ** 2, 0.0).x.round(3) == 3
+""")
+
+
+def test_a_module_that_is_loaded_stays() -> None:
+    run("""
+import scipy.optimize
+loaded = scipy.optimize
+with quick_import():
+    from scipy.optimize import linear_sum_assignment
+assert sys.modules["scipy.optimize"] is loaded and linear_sum_assignment is loaded.linear_sum_assignment
+""")
+
+
+@pytest.mark.slow  # a process of its own that imports transformers
+def test_trying_a_model_needs_no_optimizer() -> None:
+    run("""
+from turnout.models.random.shapes import Shape, config_of
+from turnout.models.transformers_adapter.family import TransformersAdapter
+shape = Shape(hidden=64, layers=3, heads=4, kv_heads=2, intermediate=96, vocab=160, max_positions=512)
+TransformersAdapter().spec({**config_of(shape, "qwen2"), "auto_map": {}})
+assert "transformers" in sys.modules and "scipy.optimize" not in sys.modules
+""")
