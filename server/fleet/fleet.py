@@ -13,38 +13,31 @@ position alone.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
 from itertools import chain, count
-from typing import Any
 
 import msgspec
 
 from turnout.config import EngineConfig
-from turnout.core import limits
 from turnout.core.clock import monotonic
 from turnout.core.engine.packed_prompt import PackedPrompt
-from turnout.core.engine.prefix_index import PrefixIndex
-from turnout.core.errors import ConfigError, EngineError, EngineGone, Overloaded, TurnoutError
+from turnout.core.errors import ConfigError, Overloaded
 from turnout.core.interfaces.router import Routable, Router
 from turnout.core.logs import about, current_request
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply
 from turnout.core.types.request import RequestSpec
-from turnout.runner.choices import changed
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.admin_journal import AdminJournal
-from turnout.server.engine.client import Place, ProcessClient
+from turnout.server.engine.client import Place
 from turnout.server.engine.request_stream import RequestStream
 from turnout.server.engine.unread import Unread
-from turnout.server.fleet.agreement import check_agreement
 from turnout.server.fleet.generation import Generation
 from turnout.server.fleet.guarded_router import GuardedRouter
 from turnout.server.fleet.replica import FleetReplica, ReplicaOrder
 from turnout.server.fleet.replica_memory import check_replicas_memory
-from turnout.server.fleet.report import FleetReport
-from turnout.server.fleet.rollout import FleetError, Rollout
+from turnout.server.fleet.replicas import Launch, Replicas
+from turnout.server.fleet.rollout import FleetError
 from turnout.server.fleet.totals import merged_reply
 from turnout.server.http.records.record import tracing
 
@@ -52,14 +45,8 @@ __all__ = ["Fleet", "FleetError", "Launch"]
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.02
-"""How often to look whether a replica has finished its requests."""
 
-Launch = Callable[[ReplicaOrder], ProcessClient]
-"""Starts the process of a replica. Raises OSError if the system has no room for it."""
-
-
-class Fleet(FleetReport):
+class Fleet(Replicas):
     """An `EngineClient` over replicas. Starts their processes when constructed, as `ProcessClient` does."""
 
     def __init__(
@@ -75,26 +62,13 @@ class Fleet(FleetReport):
         """`router`: needed where there are, or will be, several replicas. `sharing`: how many of them share
         this machine; None: all. `workers`: addresses of those whose engines are replicas too. `asleep`: no
         process is started before `wake`."""
-        super().__init__()
-        self._sharing = sharing
-        self.expects: dict[str, str] = {}
-        """What the server itself knows of the identity that engines must have (`Ready.identity`)."""
-        self._launch = launch
+        super().__init__(launch, sharing=sharing)
         self._router = GuardedRouter(router)
         self._reads_caches = router is not None and router.reads_caches
         self._journal = AdminJournal(announce=self._reads_caches)
-        self.generation: Generation | None = None
-        """What replicas to come are started with."""
-        self.rollout: Rollout | None = None
-        """The latest."""
-        self._prefixes = PrefixIndex()
-        self._names = map(str, count())
-        self._ready: Ready | None = None
         self._place: dict[str, FleetReplica] = {}
         """Of each request that a client waits for."""
         self._unread = Unread(self._give_up_slowest)
-        self._gone = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._places = [*[""] * replicas, *workers]
         """Where engines run while the fleet is awake."""
         if not asleep:
@@ -108,11 +82,6 @@ class Fleet(FleetReport):
     # -------------------------------------------------------------- what the engines report
 
     @property
-    def ready(self) -> Ready:
-        assert self._ready is not None, "start() has not returned yet"
-        return self._ready
-
-    @property
     def unread(self) -> int:
         """About the bytes that have come from engines and clients have not taken."""
         return self._unread.size
@@ -123,10 +92,6 @@ class Fleet(FleetReport):
         return self._router.faults
 
     # -------------------------------------------------------------- start and end
-
-    @property
-    def _shares(self) -> int:
-        return len(self.replicas) if self._sharing is None else self._sharing
 
     @property
     def configured(self) -> bool:
@@ -159,12 +124,6 @@ class Fleet(FleetReport):
         await asyncio.gather(*map(self.start_replica, others))
         self.describe(ready)
         return self.ready
-
-    def describe(self, ready: Ready) -> None:
-        """Take what an engine says of itself for the whole fleet; the model keeps its first name."""
-        memory = sum(replica.client.ready.host_memory for replica in self.replicas if replica.started)
-        name = ready.model if self._ready is None else self._ready.model
-        self._ready = msgspec.structs.replace(ready, host_memory=memory, model=name)
 
     async def gone(self) -> None:
         await self._gone.wait()
@@ -305,161 +264,6 @@ class Fleet(FleetReport):
                 replica.detach(stream)
                 stream.interrupt()
                 self._put(stream, self._choose(stream.spec, homes))
-
-    # -------------------------------------------------------------- replicas that come and go
-
-    def add(self, worker: str = "") -> FleetReplica:
-        """Start another replica, of the worker at an address if one is named. It serves once it is ready.
-
-        Raises FleetError where there are as many as may be, or the system has no room for it.
-        """
-        if len(self.replicas) >= limits.REPLICAS.most:
-            raise FleetError(f"there are {len(self.replicas)} replicas, the most that a server may have")
-        self._check_no_rollout()
-        for other in self.replicas:
-            if worker and other.client.place == worker:
-                raise FleetError(f"the worker at {worker} is replica {other.name!r} already")
-        replica = self.launch(place=worker)
-        self.in_background(self.join(replica))
-        return replica
-
-    def launch(
-        self, generation: Generation | None = None, like: FleetReplica | None = None, place: str = ""
-    ) -> FleetReplica:
-        """Start another replica of a generation, by default the present one. Raises FleetError.
-
-        `like`: one that has ended, whose name and place it takes.
-        """
-        generation = generation or self.generation
-        assert generation is not None
-        name, place = (next(self._names), place) if like is None else (like.name, like.client.place)
-        changes = json.dumps(generation.all_changes) if place and generation.all_changes else ""
-        try:
-            replica = self._launched(ReplicaOrder(name, generation.journal, Place(place, changes)))
-        except (OSError, TurnoutError) as error:
-            raise FleetError(f"no process can be started for replica {name!r}: {error}") from None
-        replica.prepare(generation)
-        self.replicas.append(replica)
-        return replica
-
-    def _check_no_rollout(self) -> None:
-        if self.rollout is not None and self.rollout.busy:
-            raise FleetError("a rollout is replacing the replicas; pause it first, or wait for its end")
-
-    def drain(self, name: str) -> FleetReplica:
-        """Give a replica no more requests, and those that it has to others. Raises FleetError."""
-        replica = self.named(name)
-        if not any(other.serves for other in self.replicas if other is not replica):
-            raise FleetError(f"replica {name!r} is the only one that serves; add another first")
-        if not replica.draining:
-            replica.draining = True
-            logger.info("replica %s gets no more requests", name)
-            self.move_away(replica)
-        return replica
-
-    def remove(self, name: str) -> FleetReplica:
-        """Drain a replica, and end its engine after the last request. Raises FleetError."""
-        return self._leaving(name, self.end)
-
-    def restart(self, name: str) -> FleetReplica:
-        """Drain a replica, and start another in its place. Raises FleetError."""
-        return self._leaving(name, self._replace)
-
-    def _leaving(self, name: str, end: Callable[[FleetReplica], Coroutine[Any, Any, None]]) -> FleetReplica:
-        self._check_no_rollout()
-        replica = self.named(name)
-        if replica.leaving:
-            raise FleetError(f"replica {name!r} is being ended already, once its last request has")
-        if replica.condition != "failed":
-            self.drain(name)
-        replica.leaving = True
-        self.in_background(end(replica))
-        return replica
-
-    def named(self, name: str) -> FleetReplica:
-        """Raises FleetError if there is none of this name."""
-        for replica in self.replicas:
-            if replica.name == name:
-                return replica
-        known = ", ".join(replica.name for replica in self.replicas)
-        raise FleetError(f"there is no replica {name!r}; known: {known}")
-
-    def _launched(self, order: ReplicaOrder) -> FleetReplica:
-        name = order.name
-        replica = FleetReplica(name, self._launch(order), self._prefixes.find)
-        replica.client.hear_of_block = lambda event: self._prefixes.note(name, (event,))
-        replica.client.elsewhere = lambda stream: self._rehome(stream, replica)
-        return replica
-
-    async def start_replica(self, replica: FleetReplica) -> Ready:
-        try:
-            ready = await replica.client.start()
-        except (ConfigError, EngineError) as error:
-            if len(self.replicas) == 1:
-                raise
-            kind = ConfigError if isinstance(error, ConfigError) else EngineGone
-            raise kind(f"replica {replica.name}: {error}") from None
-        check_agreement(replica, self.replicas, self.expects)
-        replica.started = True
-        self.in_background(self._watch(replica))
-        return ready
-
-    async def _watch(self, replica: FleetReplica) -> None:
-        await replica.client.gone()
-        if replica in self.replicas and len(self.replicas) > 1:
-            logger.error("replica %s has failed: %s", replica.name, replica.client.failure)
-        if self.failure is not None:
-            self._gone.set()
-
-    async def join(self, replica: FleetReplica) -> None:
-        try:
-            await self.start_replica(replica)
-        except TurnoutError as error:
-            logger.error("%s", error)
-            return
-        logger.info("replica %s serves", replica.name)
-
-    async def end(self, replica: FleetReplica) -> None:
-        """End its engine after the last request that it has."""
-        while not replica.client.idle and replica.client.failure is None:
-            await asyncio.sleep(POLL_SECONDS)
-        with suppress(ValueError):  # asked for twice
-            self.replicas.remove(replica)
-            self._lost += replica.client.restarts
-            self._prefixes.forget(replica.name)
-        await replica.client.close()
-        logger.info("replica %s has ended", replica.name)
-
-    async def _replace(self, replica: FleetReplica) -> None:
-        await self.end(replica)
-        await self.join(self.launch(like=replica))
-
-    def roll_out(self, changes: Mapping[str, object], drain_seconds: float) -> Rollout:
-        """Begin to replace all engines by those of a changed configuration.
-
-        Raises ConfigError for one that cannot be, FleetError while another rollout has not ended.
-        """
-        if self.rollout is not None and self.rollout.state not in ("done", "undone"):
-            raise FleetError(f"a rollout is {self.rollout.state}; resume or undo it first")
-        self._check_no_rollout()
-        if [bool(replica.client.place) for replica in self.replicas] == [True]:
-            raise FleetError(
-                "the only replica is a worker's, which has one engine at a time; add another worker first, "
-                "so that a replica serves meanwhile"
-            )
-        assert self.generation is not None
-        given = changed(self.generation.given, changes)
-        new = self.generation.next(given, changes, self._shares)
-        self.rollout = Rollout(self, new, drain_seconds)
-        self.rollout.begin()
-        return self.rollout
-
-    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Have work done until the fleet is closed."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def _routable(request: RequestSpec) -> Routable:

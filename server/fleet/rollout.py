@@ -26,7 +26,7 @@ from turnout.text.tokenizer import template_source
 from turnout.text.vocabulary import vocabulary_difference
 
 if TYPE_CHECKING:
-    from turnout.server.fleet.fleet import Fleet
+    from turnout.server.fleet.replicas import Replicas
 
 __all__ = ["FleetError", "Rollout", "RolloutState"]
 
@@ -44,7 +44,7 @@ class FleetError(TurnoutError):
 class Rollout:
     """One rollout, from its start to its end or its undoing."""
 
-    def __init__(self, fleet: Fleet, new: Generation, drain_seconds: float) -> None:
+    def __init__(self, fleet: Replicas, new: Generation, drain_seconds: float) -> None:
         """`drain_seconds`: how long requests may take to end that cannot move to a new engine."""
         assert fleet.generation is not None
         self.old, self.new = fleet.generation, new
