@@ -43,6 +43,13 @@ class ServerConfig(Config):
     served_model_name: str | None = Field(
         None, description="Name of the model in the API; default: `--model` as given."
     )
+    api_workers: int = Field(
+        1,
+        gt=0,
+        le=64,
+        description="Processes that serve HTTP, for when one is full; they share the engines and all limits.",
+    )
+    """See [server processes](../how-to/scale.md#several-server-processes)."""
     api_key: Texts = Field(
         (),
         description="Key that clients must send as a bearer token; repeat the flag for several; default: the "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,15 +53,18 @@ from turnout.server.api.pooling import scores
 from turnout.server.api.responses import stored
 from turnout.server.api.responses.create import responses
 from turnout.server.fleet.arm_header import ARM_HEADER, ArmHeaderMiddleware
+from turnout.server.fleet.fronts.fronts import Fronts
 from turnout.server.fleet.models.models import Models
 from turnout.server.http.access.auth import HEALTH, AuthMiddleware
+from turnout.server.http.access.key_usage import KeyUsage
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.connections.beginnings import BeginningsMiddleware
 from turnout.server.http.early_events import EarlyEventsMiddleware
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
-from turnout.server.http.load import LoadMiddleware, ServerLoad
+from turnout.server.http.forwarding import ForwardedMiddleware, ForwardingMiddleware
+from turnout.server.http.load import GENERATING, LoadMiddleware, ServerLoad
 from turnout.server.http.openapi import page
 from turnout.server.http.records.access_log import AccessLog
 from turnout.server.http.request_id import PROCESSING, RequestIdMiddleware
@@ -153,6 +157,9 @@ ROUTES = [
 """Every path; `server.http.access.auth` decides which of them need a key."""
 
 
+TOKENIZING = frozenset({"/v1/messages/count_tokens", "/tokenize", "/detokenize"})
+"""Beside those that generate, what a front answers itself."""
+
 BATCHED = {
     "/v1/completions": completions,
     "/v1/chat/completions": chat,
@@ -164,17 +171,40 @@ BATCHED = {
 """What answers the lines of batches, by their `url`."""
 
 
-def create_app(models: Models, config: ServerConfig) -> Starlette:
-    """The application that serves the models, whose engines are ready. Raises ConfigError."""
-    load, keys = ServerLoad(), Keys.for_api(config)
+@dataclass(frozen=True)
+class FrontParts:
+    """What is different in a front."""
+
+    load: ServerLoad
+    usage: Callable[[bytes], KeyUsage]
+    """What counts for a key, from its digest."""
+    inside: str
+    """The Unix socket that answers what a front does not."""
+    stores_responses: bool
+    """Elsewhere: so that responses are made there."""
+
+
+def create_app(
+    models: Models, config: ServerConfig, *, fronts: Fronts | None = None, front: FrontParts | None = None
+) -> Starlette:
+    """The application that serves the models, whose engines are ready. Raises ConfigError.
+
+    fronts: the processes that it serves for, if others take the clients' connections. front: given if this
+    process is one of them.
+    """
+    load = ServerLoad() if front is None else front.load
+    keys = Keys.for_api(config, None if front is None else front.usage)
+    if fronts is not None:
+        fronts.serve(keys, load)
     writers, traces = [AccessLog(config).write], opened_traces(config)
     if traces is not None:
         writers.append(traces.write)
-    context = Context(models, config, load, keys, Stores.open(config), writers=writers)
+    context = Context(models, config, load, keys, Stores.open(config), writers=writers, fronts=fronts)
     memory = RequestMemory(config.request_memory)
     app = Starlette(
         routes=ROUTES,
         middleware=[
+            *_between(config, fronts, front),
             Middleware(RootPathMiddleware, config.root_path),
             *_cors(config),
             Middleware(TrailingSlashMiddleware),
@@ -193,7 +223,7 @@ def create_app(models: Models, config: ServerConfig) -> Starlette:
             TurnoutError: respond_to_error,
             Exception: respond_to_error,
         },
-        lifespan=partial(_lifespan, context, memory, traces, opened_metrics(config)),
+        lifespan=partial(_lifespan, context, memory, traces, None if front else opened_metrics(config)),
     )
     app.state.context = context
     app.state.live = LiveFeed(models)
@@ -217,6 +247,20 @@ async def _lifespan(
             await asyncio.gather(sending, return_exceptions=True)
         if traces is not None:
             await asyncio.to_thread(traces.close)
+
+
+def _between(config: ServerConfig, fronts: Fronts | None, front: FrontParts | None) -> Iterator[Middleware]:
+    """What passes requests on from a front to the fleet's process; outermost, since the other end has all."""
+    if fronts is not None:
+        yield Middleware(ForwardedMiddleware)
+    if front is not None:
+        own = GENERATING | TOKENIZING - ({"/v1/responses"} if front.stores_responses else set())
+        yield Middleware(ForwardingMiddleware, partial(_is_own, own, config.root_path), front.inside)
+
+
+def _is_own(own: frozenset[str], root: str, path: str) -> bool:
+    """Whether a front answers a path itself, which may begin with the proxy's prefix and end with a slash."""
+    return path.removeprefix(root).rstrip("/") in own
 
 
 def _cors(config: ServerConfig) -> list[Middleware]:

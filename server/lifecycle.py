@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import sys
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,34 +19,54 @@ from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.app import create_app
 from turnout.server.fleet.ab_test import check_memory, check_ready
 from turnout.server.fleet.arms import Arms, ServedArm
+from turnout.server.fleet.fronts.fronts import Fronts
 from turnout.server.fleet.models.hosted_model import HostedModel
 from turnout.server.fleet.models.memory import check_pools
 from turnout.server.fleet.models.models import Models
 from turnout.server.http.connections.http_server import HttpServer
-from turnout.server.http.connections.listening import Listener
+from turnout.server.http.connections.listening import BACKLOG, Listener
 from turnout.server.signals import Signals
 
-__all__ = ["run"]
+__all__ = ["http_server", "run"]
 
 logger = logging.getLogger(__name__)
 
 
-async def run(listener: Listener, models: Models, config: ServerConfig) -> None:
+async def run(listener: Listener, models: Models, config: ServerConfig, fronts: Fronts | None = None) -> None:
     """Serve until asked to stop. The first fleet may have been configured.
 
+    fronts: the processes that take the connections, if they are not for this one.
     Raises EngineError when an engine cannot be assembled or no engine is left, ConfigError when an engine
     refuses its configuration or two configurations do not go together.
     """
     signals = Signals(models.fleets)
+    signals.fronts = fronts
     try:
         await _first_of(_start(models), signals.wait())
         if not signals.stopping:
-            signals.server = HttpServer(create_app(models, config), listener, config)
-            _announce(models, listener.url)
+            signals.server = server = http_server(listener, models, config, fronts)
+            if fronts is not None:
+                await _first_of(fronts.start(), signals.wait())
+            if not signals.stopping:
+                _announce(models, listener.url)
             with freeze_garbage(), quick_turns():
-                await _serve(signals.server, models, signals, config.shutdown_timeout)
+                await _serve(server, models, signals, config.shutdown_timeout, fronts)
     finally:
+        if fronts is not None:
+            await fronts.close()
         await models.close()
+
+
+def http_server(
+    listener: Listener, models: Models, config: ServerConfig, fronts: Fronts | None
+) -> HttpServer:
+    """What serves HTTP in this process: clients, or else what fronts pass on."""
+    if fronts is None:
+        return HttpServer(create_app(models, config), listener, config)
+    inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    inside.bind(fronts.inside)
+    inside.listen(BACKLOG)
+    return HttpServer(create_app(models, config, fronts=fronts), Listener(inside, listener.url), config)
 
 
 async def _start(models: Models) -> None:
@@ -83,20 +104,33 @@ def _naming(*place: str) -> Iterator[None]:
         raise kind(": ".join((*place, str(error)))) from None
 
 
-async def _serve(server: HttpServer, models: Models, signals: Signals, timeout: float) -> None:
+async def _serve(
+    server: HttpServer, models: Models, signals: Signals, timeout: float, fronts: Fronts | None
+) -> None:
     """Serve until asked to stop, and then for at most `timeout` seconds until the last request has ended."""
     serving = asyncio.create_task(server.serve())
     await _first_of(asyncio.wait({serving}), models.gone(), signals.wait())
     if signals.stopping:
-        if timeout and not models.idle:
+        if timeout and not (models.idle and (fronts is None or fronts.idle)):
             logger.info("requests may take up to %g s to end; another signal ends them at once", timeout)
-        await _first_of(asyncio.wait({serving}), models.gone(), models.finish(timeout))
+        await _first_of(asyncio.wait({serving}), models.gone(), _finish(models, timeout, fronts))
     failure = models.failure
     models.refuse("the server is shutting down")
+    if fronts is not None:
+        await fronts.stop()
     server.should_exit = True
     await serving
     if failure is not None and not signals.stopping:
         raise EngineGone(failure)
+
+
+async def _finish(models: Models, timeout: float, fronts: Fronts | None) -> None:
+    """Take no more requests; return when the last one has ended, or after `timeout` seconds."""
+    if fronts is None:
+        await models.finish(timeout)
+        return
+    fronts.close_doors()
+    await asyncio.gather(models.finish(timeout), fronts.finish(timeout))
 
 
 def _announce(models: Models, url: str) -> None:

@@ -17,6 +17,7 @@ from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.fleet.ab_test import ABTest, check_vocabularies
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.fronts.fronts import Fronts, check_api_workers
 from turnout.server.fleet.models.encoders import without_options_of_decoders
 from turnout.server.fleet.models.hosted_model import HostedModel
 from turnout.server.fleet.models.memory import known_facts
@@ -49,6 +50,7 @@ def serve(
     start_logging(LogStyle(server_config.log_level, server_config.log_format), process="server")
     check_keys(server_config)
     check_storage(server_config)
+    check_api_workers(server_config, models=bool(models))
     configs = [model.engine for model in models] or [engine_config]
     for template in {config.chat_template for config in [*configs, *([ab.config] if ab else ())]} - {None}:
         given_template(str(template))
@@ -65,7 +67,7 @@ def serve(
             ending.callback(one.end)
             started.append(one)
         with suppress(KeyboardInterrupt):  # before the event loop handles signals
-            _serve(listener, started, folders, plan, ab)
+            _serve(listener, started, folders, plan, ab, ending)
     return 0
 
 
@@ -153,6 +155,7 @@ def _serve(
     folders: Sequence[Path],
     plan: ModelPlan,
     ab: ABTest | None,
+    ending: ExitStack,
 ) -> None:
     from turnout.models.hub.resolve import resolve_model
 
@@ -172,7 +175,12 @@ def _serve(
         hosted = [HostedModel(_compared(first.fleets, folders[0], ab), server_config.served_model_name)]
     else:
         hosted = hosted_models(started, folders, plan)
-    asyncio.run(run(listener, Models(hosted, plan.budget), server_config))
+    fronts = None
+    if server_config.api_workers > 1:
+        (fleet,), (folder,), name = first.fleets, folders, _name(first.config)
+        fronts = Fronts(fleet, listener, folder, name, engine, server_config)
+        ending.callback(fronts.kill)
+    asyncio.run(run(listener, Models(hosted, plan.budget), server_config, fronts))
 
 
 def hosted_models(

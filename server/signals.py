@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.fronts.fronts import Fronts
 from turnout.server.http.connections.http_server import HttpServer
 
 __all__ = ["Signals"]
@@ -18,6 +19,8 @@ class Signals:
     def __init__(self, fleets: Sequence[Fleet]) -> None:
         self.server: HttpServer | None = None
         """The HTTP server to stop, once there is one."""
+        self.fronts: Fronts | None = None
+        """The processes that take clients' connections, if others do."""
         self._fleets = fleets
         self._stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -42,5 +45,7 @@ class Signals:
         for fleet in self._fleets:
             fleet.refuse("the server is shutting down")
             fleet.kill()
+        if self.fronts is not None:
+            self.fronts.kill()
         if self.server is not None:
             self.server.force_exit = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from operator import eq
-from typing import overload
+from typing import Any, overload
 
 import msgspec
 
@@ -59,8 +59,23 @@ class PackedLogprobs(Sequence[TokenLogprobs]):
     @property
     def nbytes(self) -> int:
         """The memory that it takes."""
-        parts = (self._tokens, self._logprobs, self._top_tokens, self._top_logprobs, self._ends)
-        return sum(part.itemsize * len(part) for part in parts)
+        return sum(part.itemsize * len(part) for part in self._arrays)
+
+    @property
+    def _arrays(self) -> tuple[array[Any], ...]:
+        return self._tokens, self._logprobs, self._top_tokens, self._top_logprobs, self._ends
+
+    def parts(self) -> list[bytes]:
+        """What `of_parts` makes an equal one of, in another process of this machine."""
+        return [part.tobytes() for part in self._arrays]
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[bytes]) -> PackedLogprobs:
+        """The one whose `parts` these are."""
+        made = cls()
+        for own, part in zip(made._arrays, parts, strict=True):
+            own.frombytes(part)
+        return made
 
     def __len__(self) -> int:
         return len(self._tokens)

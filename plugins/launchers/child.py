@@ -25,14 +25,21 @@ class Child:
     It shares standard error with this process, so that its last messages are seen.
     """
 
-    def __init__(self, command: Sequence[str], death: Future[Death], begun: BegunFile | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        death: Future[Death],
+        begun: BegunFile | None = None,
+        inherited: Sequence[int] = (),
+    ) -> None:
         """`death` is set when the child has ended, with what it has noted in the file that it inherits.
+        `inherited`: other descriptors that it has.
 
         Raises OSError if the system has no room for it.
         """
         self._oom_kills = OomKills()
         self._begun = begun
-        inherited = () if begun is None else (begun.fd,)
+        inherited = [*inherited, *(() if begun is None else (begun.fd,))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited)
         threading.Thread(target=self._wait, args=(death,), name="child-wait", daemon=True).start()
 

@@ -20,6 +20,7 @@ from turnout.server.api.text_pool import TextPool
 from turnout.server.fleet.arm_header import mark_arm
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.assignment import session_of
+from turnout.server.fleet.fronts.fronts import Fronts
 from turnout.server.fleet.models.hosted_model import HostedModel
 from turnout.server.fleet.models.models import Models
 from turnout.server.fleet.models.waiting import Entry, note_entry
@@ -59,6 +60,8 @@ class Context:
     rendering: PieceThread = field(default_factory=PieceThread)
     writers: Sequence[Write] = ()
     """Told of each request that has ended."""
+    fronts: Fronts | None = None
+    """The processes that take clients' connections; None: this one does."""
     model: HostedModel | None = None
     """The model that the request names."""
     _by_model: dict[HostedModel, Context] = field(default_factory=dict)
@@ -105,7 +108,8 @@ class Context:
     @cached_property
     def portions(self) -> Mapping[str, Portions]:
         """By arm."""
-        return {arm.name: Portions(arm.client, partial(_places, arm)) for arm in self.arms.all}
+        workers = self.config.api_workers
+        return {arm.name: Portions(arm.client, partial(_portion, arm, workers)) for arm in self.arms.all}
 
     @cached_property
     def rooms(self) -> Mapping[str, Room]:
@@ -210,6 +214,11 @@ def _places(arm: ServedArm) -> int:
     """Choices of requests with many prompts that an arm's engines have at once; others find room beside."""
     most = arm.config.max_num_seqs
     return (most - most // 8) * len(arm.client.replicas)
+
+
+def _portion(arm: ServedArm, workers: int) -> int:
+    """As `_places`: what each of several processes may have of them."""
+    return _places(arm) if workers == 1 else max(1, _places(arm) // workers)
 
 
 def _room(arm: ServedArm) -> Size:

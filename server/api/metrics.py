@@ -19,10 +19,11 @@ from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.openapi.operation import operation
 from turnout.server.metrics.arm_metrics import Labelled, Merged, Together
 from turnout.server.metrics.engine_metrics import Scrape
+from turnout.server.metrics.figures import Summed, figures_of
 from turnout.server.metrics.model_metrics import ModelScrape
 from turnout.server.metrics.vllm_names import named
 
-__all__ = ["collected", "metrics"]
+__all__ = ["collected", "metrics", "own_figures"]
 
 OPENMETRICS = "application/openmetrics-text"
 AS_BYTES = 2**18
@@ -74,17 +75,29 @@ def _loaded(model: HostedModel) -> ModelScrape:
     )
 
 
+def own_figures(context: Context) -> bytes:
+    """What a front measures, for `Summed`."""
+    (arm,) = context.arms.all
+    return figures_of(context.about(context.served).metrics[arm.name].registry)
+
+
+async def _measured(context: Context, arm: ServedArm) -> Collector:
+    """What the server measures, in all its processes."""
+    own = context.metrics[arm.name].registry
+    return own if context.fronts is None else Summed(own, await context.fronts.measured())
+
+
 async def _scrape(context: Context, arm: ServedArm) -> Collector:
     """Of an arm: what the server measures, then what its engines report, by replica if it has several."""
-    replicas = arm.client.replicas
+    replicas, measured = arm.client.replicas, await _measured(context, arm)
     if not replicas:
-        return context.metrics[arm.name].registry
+        return measured
     scrapes = await asyncio.gather(*(_engine(context, arm, replica) for replica in replicas))
     engines: Collector = scrapes[0]
     if len(replicas) > 1:
         named = zip(replicas, scrapes, strict=True)
         engines = Labelled("replica", {replica.name: scrape for replica, scrape in named})
-    return Together([context.metrics[arm.name].registry, engines])
+    return Together([measured, engines])
 
 
 async def _engine(context: Context, arm: ServedArm, replica: FleetReplica) -> Scrape:

@@ -41,7 +41,7 @@ from turnout.server.fleet.rollout import FleetError
 from turnout.server.fleet.totals import merged_reply
 from turnout.server.http.records.record import tracing
 
-__all__ = ["Fleet", "FleetError", "Launch"]
+__all__ = ["Fleet", "FleetError", "Launch", "arrived"]
 
 logger = logging.getLogger(__name__)
 
@@ -181,20 +181,24 @@ class Fleet(Replicas):
     # -------------------------------------------------------------- requests
 
     async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
-        if request.arrival is None:  # the engine reads it after its step, on the same clock
-            request = msgspec.structs.replace(
-                request, arrival=monotonic(), log_id=current_request.get(), traced=tracing.get()
-            )
-        stream = RequestStream(request, self._unread)
-        replica = self._choose(request)
-        replica.client.check()
-        self._put(stream, replica)
+        stream = RequestStream(arrived(request), self._unread)
+        self.begin(stream)
         try:
             while (delta := await stream.next()) is not None:
                 yield delta
         finally:
-            self._place.pop(request.id).detach(stream)
+            self.leave(stream)
             stream.forget_unread()
+
+    def begin(self, stream: RequestStream) -> None:
+        """Have an engine serve a request. Raises EngineGone, Overloaded."""
+        replica = self._choose(stream.spec)
+        replica.client.check()
+        self._put(stream, replica)
+
+    def leave(self, stream: RequestStream) -> None:
+        """Have a request that has begun served no longer: its client has all, or has left."""
+        self._place.pop(stream.spec.id).detach(stream)
 
     def packed(self, prompt: list[int]) -> list[int]:
         """A prompt as the router reads it fastest; to be called in the thread that tokenizes."""
@@ -264,6 +268,16 @@ class Fleet(Replicas):
                 replica.detach(stream)
                 stream.interrupt()
                 self._put(stream, self._choose(stream.spec, homes))
+
+
+def arrived(request: RequestSpec) -> RequestSpec:
+    """The request with what the task that serves it knows: when it came, and what the log calls it."""
+    if request.arrival is not None:
+        return request
+    # The engine reads the time after its step, on the same clock.
+    return msgspec.structs.replace(
+        request, arrival=monotonic(), log_id=current_request.get(), traced=tracing.get()
+    )
 
 
 def _routable(request: RequestSpec) -> Routable:

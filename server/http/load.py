@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.core.clock import Clock, monotonic
 
-__all__ = ["LoadMiddleware", "ServerLoad"]
+__all__ = ["GENERATING", "LoadMiddleware", "ServerLoad"]
 
 GENERATING = frozenset(
     {
@@ -46,6 +46,8 @@ class ServerLoad:
         """How many of them have got nothing yet."""
         self.ended = -math.inf
         """When the last of them ended, in seconds on the clock."""
+        self.changed: Callable[[], None] = _nothing
+        """Called when the numbers have changed."""
 
     @contextmanager
     def request(self) -> Iterator[Callable[[], None]]:
@@ -54,17 +56,28 @@ class ServerLoad:
 
         def begins() -> None:
             nonlocal waits
-            self.waiting -= waits
-            waits = False
+            if waits:
+                waits = False
+                self.change(0, -1)
 
-        self.requests += 1
-        self.waiting += 1
+        self.change(1, 1)
         try:
             yield begins
         finally:
             begins()
-            self.requests -= 1
+            self.change(-1, 0)
+
+    def change(self, requests: int, waiting: int) -> None:
+        """Note how many more there are now."""
+        self.requests += requests
+        self.waiting += waiting
+        if requests < 0:
             self.ended = self._clock()
+        self.changed()
+
+
+def _nothing() -> None:
+    pass
 
 
 class LoadMiddleware:

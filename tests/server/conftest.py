@@ -15,6 +15,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from turnout.config import EngineConfig, ServerConfig
 from turnout.text.tokenizer import Tokenizer, load_tokenizer
 
+API_WORKERS = int(os.environ.get("TEST_API_WORKERS", "1"))
+"""Of servers in the tests of this folder: nearly all hold with several, too."""
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '' if add_generation_prompt else '' }}"
 
 
@@ -52,15 +54,15 @@ def _echo_engine_can_be_imported() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def server(tokenizer: Tokenizer) -> Iterator[RunningServer]:
+def server(tokenizer: Tokenizer, folder: Path) -> Iterator[RunningServer]:
     """One for all tests that leave it as it was."""
-    config = ServerConfig(max_body_size=100_000)
-    with running(tokenizer, EngineConfig(model="echo"), config) as server:
+    config = ServerConfig(max_body_size=100_000, api_workers=API_WORKERS)
+    with running(tokenizer, EngineConfig(model="echo"), config, folder=folder) as server:
         yield server
 
 
 @pytest.fixture
-def start(tokenizer: Tokenizer) -> Iterator[Start]:
+def start(tokenizer: Tokenizer, folder: Path) -> Iterator[Start]:
     """For tests that want one of their own."""
     with ExitStack() as stack:
 
@@ -68,7 +70,9 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
             engine: dict[str, object] | None = None, other: Other | None = None, **config: object
         ) -> RunningServer:
             engine_config = EngineConfig(**{"model": "echo", **(engine or {})})
-            server_config = ServerConfig(**config)
-            return stack.enter_context(running(tokenizer, engine_config, server_config, other=other))
+            server_config = ServerConfig(**{"api_workers": 1 if other else API_WORKERS, **config})
+            return stack.enter_context(
+                running(tokenizer, engine_config, server_config, other=other, folder=folder)
+            )
 
         yield start

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 
@@ -20,12 +21,14 @@ from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.fronts.fronts import Fronts
 from turnout.server.fleet.models.models import Models
 from turnout.server.fleet.places import Places
 from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.http.connections.connection import ClientLimits
 from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.http.connections.listening import listening
+from turnout.server.lifecycle import http_server
 from turnout.text.tokenizer import Tokenizer
 
 FACTORY = "echo_engine:build"
@@ -40,6 +43,7 @@ class RunningServer:
         self.client: ProcessClient = self.fleet.replicas[0].client
         self.loop = loop
         self.url = url
+        self.fronts: Fronts | None = None
         path = url.removeprefix("unix:")
         if path != url:
             self.http = httpx.Client(
@@ -88,7 +92,9 @@ def running(
     factory: str = FACTORY,
     other: Other | None = None,
     client_limits: ClientLimits | None = None,
+    folder: Path | None = None,
 ) -> Iterator[RunningServer]:
+    """folder: of the tokenizer, for a server of several processes."""
     started, stop = threading.Event(), asyncio.Event()
     servers: list[RunningServer] = []
 
@@ -118,13 +124,24 @@ def running(
             await fleet.start()
         models = Models.of_one(arms, config.served_model_name)
         watching = asyncio.create_task(models.gone())
-        app = create_app(models, config)
         with listening(config.model_copy(update={"port": 0})) as listener:
-            server = HttpServer(app, listener, config, client_limits)
+            fronts = None
+            if config.api_workers == 1:
+                server = HttpServer(create_app(models, config), listener, config, client_limits)
+            else:
+                assert folder is not None and client_limits is None
+                fronts = Fronts(fleets[0], listener, folder, config.served_model_name, engine, config)
+                server = http_server(listener, models, config, fronts)
             servers.append(RunningServer(arms, asyncio.get_running_loop(), listener.url))
-            started.set()
             serving = asyncio.create_task(server.serve())
+            if fronts is not None:
+                servers[0].fronts = fronts
+                await fronts.start()
+            started.set()
             await stop.wait()
+            if fronts is not None:
+                await fronts.stop()
+                await fronts.close()
             server.should_exit = True
             await serving
         watching.cancel()

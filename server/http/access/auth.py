@@ -143,7 +143,7 @@ class AuthMiddleware:
             try:
                 key = self._admitted(request)
                 if key is not None and request.method == "POST":  # the others only ask what there is
-                    counted.enter_context(key.usage.request())
+                    counted.enter_context(await key.usage.admission())
             except ApiError as refusal:
                 response = await respond_to_error(request, refusal)
                 await response(scope, receive, send)

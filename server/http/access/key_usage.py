@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from turnout.core.clock import Clock, monotonic
 from turnout.server.http.errors import ApiError
@@ -69,6 +69,10 @@ class KeyUsage:
         if per_minute is None or (before is not None and before.per_minute == per_minute):
             return before if per_minute is not None else None
         return _Bucket(per_minute, self._clock())
+
+    async def admission(self) -> AbstractContextManager[None]:
+        """As `request`, wherever the requests are counted. Raises ApiError 429, here or when entered."""
+        return self.request()
 
     @contextmanager
     def request(self) -> Iterator[None]:

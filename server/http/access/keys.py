@@ -41,11 +41,18 @@ class Key:
 class Keys:
     """The accepted keys of one kind. Their file is read again when it has changed."""
 
-    def __init__(self, read: Callable[[], list[KeyEntry]], file: str | None = None) -> None:
+    def __init__(
+        self,
+        read: Callable[[], list[KeyEntry]],
+        file: str | None = None,
+        usage: Callable[[bytes], KeyUsage] | None = None,
+    ) -> None:
+        """usage: makes what counts for a key, from its digest; None: this process counts."""
         self._read, self._file = read, file
+        self._usage = usage or (lambda _: KeyUsage())
         self._state = _state_of(file)
         self._looked = monotonic()
-        self._keys = [_key(entry) for entry in read()]
+        self._keys = [_key(entry, self._usage) for entry in read()]
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -58,8 +65,10 @@ class Keys:
 
         A key that stays keeps what it has used. Where the file cannot be used, the keys stay as they are.
         """
-        if self._file is None or monotonic() - self._looked < LOOK_SECONDS:
-            return
+        if self._file is not None and monotonic() - self._looked >= LOOK_SECONDS:
+            self._read_again()
+
+    def _read_again(self) -> None:
         self._looked, before = monotonic(), self._state
         self._state = _state_of(self._file)
         if self._state == before:
@@ -70,16 +79,16 @@ class Keys:
             logger.error("the keys stay as they were: %s", error)
             return
         known = {key.digest: key.usage for key in self._keys}
-        self._keys = [_key(entry, known) for entry in entries]
+        self._keys = [_key(entry, self._usage, known) for entry in entries]
         gone = len(known.keys() - {key.digest for key in self._keys})
         added = len(self._keys) - len(known) + gone
         logger.info("%s was read again: %d keys, %d new, %d gone", self._file, len(self._keys), added, gone)
 
     @classmethod
-    def for_api(cls, config: ServerConfig) -> Keys:
+    def for_api(cls, config: ServerConfig, usage: Callable[[bytes], KeyUsage] | None = None) -> Keys:
         """The API keys. Raises ConfigError."""
         read = partial(_entries, config.api_key, config.api_key_file, API_KEY_VARIABLE)
-        return cls(read, config.api_key_file)
+        return cls(read, config.api_key_file, usage)
 
     @classmethod
     def for_admin(cls, config: ServerConfig) -> Keys:
@@ -94,6 +103,16 @@ class Keys:
             if hmac.compare_digest(digest, key.digest):
                 found = key
         return found
+
+    def by_digest(self, digest: bytes) -> Key | None:
+        """The key of a digest that another process has read, maybe from a file that has just changed."""
+        for _ in range(2):
+            for key in self._keys:
+                if key.digest == digest:
+                    return key
+            if self._file is not None:
+                self._read_again()
+        return None
 
 
 def check_keys(config: ServerConfig) -> None:
@@ -128,10 +147,12 @@ def _entries(
     return entries
 
 
-def _key(entry: KeyEntry, known: Mapping[bytes, KeyUsage] | None = None) -> Key:
+def _key(
+    entry: KeyEntry, made: Callable[[bytes], KeyUsage], known: Mapping[bytes, KeyUsage] | None = None
+) -> Key:
     token = entry.key.encode()
     digest = _digest(token)
-    usage = (known or {}).get(digest) or KeyUsage()
+    usage = (known or {}).get(digest) or made(digest)
     usage.limit(entry.requests_in_flight, entry.requests_per_minute, entry.tokens_per_minute)
     return Key(entry.name or name_of(token), entry.name is not None, digest, usage)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sized
 from turnout.core.clock import monotonic
 from turnout.server.http.connections.waiting import GRACE_SECONDS, WaitingConnections
 
-__all__ = ["take_connections", "usable_descriptors"]
+__all__ = ["AT_ONCE", "take_connections", "usable_descriptors"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +59,9 @@ async def take_connections(
     most: int,
     waiting: WaitingConnections,
     tls: ssl.SSLContext | None = None,
+    at_once: int = AT_ONCE,
 ) -> None:
-    """Accept connections until cancelled; with `tls`, they are encrypted.
+    """Accept connections until cancelled; with `tls`, they are encrypted. `at_once`: as `AT_ONCE`, at most.
 
     `protocol` makes the protocol of a connection, which is in `connections` for as long as the connection
     lasts, and in `waiting` while it may be closed to make room.
@@ -69,7 +70,7 @@ async def take_connections(
     listener.setblocking(False)
     arriving = Arriving()
     warned = False
-    at_once = max(1, min(AT_ONCE, most // 16))
+    at_once = max(1, min(at_once, most // 16))
     while True:
         while len(connections) + len(arriving) >= most:
             if not warned:

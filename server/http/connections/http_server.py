@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 from turnout.config import ServerConfig
 from turnout.core.clock import monotonic
-from turnout.server.http.connections.accepting import take_connections, usable_descriptors
+from turnout.server.http.connections.accepting import AT_ONCE, take_connections, usable_descriptors
 from turnout.server.http.connections.connection import ClientLimits, Connection
 from turnout.server.http.connections.listening import Listener
 from turnout.server.http.connections.waiting import WaitingConnections
@@ -53,6 +53,7 @@ class HttpServer(uvicorn.Server):
         self._listener = listener
         self._client_limits = client_limits or ClientLimits(discarded=DISCARD_FACTOR * config.max_body_size)
         self._most_connections = config.max_connections
+        self._shares_listener = config.api_workers > 1
         self._waiting = WaitingConnections(config.max_connections_per_address)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -75,6 +76,7 @@ class HttpServer(uvicorn.Server):
                     most,
                     self._waiting,
                     self._listener.tls,
+                    at_once=1 if self._shares_listener else AT_ONCE,  # the others take theirs
                 )
             ),
             asyncio.create_task(self._check_connections()),

@@ -16,7 +16,7 @@ from turnout.config import ServerConfig
 from turnout.core.errors import TurnoutError
 from turnout.server.http.connections.tls import tls_context
 
-__all__ = ["Listener", "listening"]
+__all__ = ["BACKLOG", "Listener", "listening"]
 
 BACKLOG = 2048
 CONNECTABLE = 0o666

@@ -1,0 +1,248 @@
+"""Several processes that serve HTTP for one fleet: `--api-workers`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from running_server import eventually
+from server_process import ServerProcess
+
+from turnout.config import EngineConfig, ModelConfig, ServerConfig
+from turnout.core.errors import ConfigError
+from turnout.server.serve import serve
+
+SCRIPT = """
+import json, sys
+from turnout.config import EngineConfig, ServerConfig
+from turnout.core.errors import TurnoutError
+from turnout.server.serve import serve
+
+model, server, factory = sys.argv[1:]
+try:
+    code = serve(EngineConfig(model=model), ServerConfig(**json.loads(server)), factory=factory)
+except TurnoutError as error:
+    code = f"Error: {error}"
+assert "torch" not in sys.modules
+sys.exit(code)
+"""
+
+Launch = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def launch(folder: Path) -> Iterator[Launch]:
+    """launch(**server): fields of the server's configuration."""
+    launched: list[ServerProcess] = []
+
+    def launch(**server: object) -> ServerProcess:
+        config = {"port": 0, "api_workers": 2, "served_model_name": "polly", "shutdown_timeout": 0, **server}
+        launched.append(ServerProcess(SCRIPT, folder, json.dumps(config), start_new_session=True))
+        return launched[-1]
+
+    yield launch
+    for process in launched:
+        process.end()
+
+
+def fronts(server: ServerProcess) -> list[int]:
+    return [pid for pid in server.children() if "turnout.server.front" in command(pid)]
+
+
+def command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Stream:
+    """A request in the background, on a connection of its own."""
+
+    def __init__(self, url: str, tokens: int, **headers: str) -> None:
+        self.lines: list[str] = []
+        self.broken: Exception | None = None
+        self._url, self._headers = url, headers
+        self._body = {"prompt": "abc", "max_tokens": tokens, "stream": True, "user": "slow"}
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        url = f"{self._url}/v1/completions"
+        try:
+            with httpx.stream("POST", url, json=self._body, headers=self._headers, timeout=30) as response:
+                self.lines.extend(line for line in response.iter_lines() if line)
+        except httpx.HTTPError as error:
+            self.broken = error
+
+    def text(self) -> str:
+        """All that came, once it has ended."""
+        self.wait()
+        events = [line.removeprefix("data: ") for line in self.lines]
+        assert self.broken is None and events[-1] == "[DONE]", (self.broken, events[-2:])
+        return "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1])
+
+    def wait(self) -> None:
+        self._thread.join(30)
+
+
+def figure(url: str, name: str) -> float:
+    """The sum of a metric's samples."""
+    lines = httpx.get(f"{url}/metrics", timeout=20).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"turnout:{name}"))
+
+
+def begun_streams(url: str, tokens: int, count: int = 12) -> list[Stream]:
+    streams = [Stream(url, tokens) for _ in range(count)]
+    eventually(lambda: all(stream.lines for stream in streams), 20)
+    return streams
+
+
+def test_requests_that_are_answered_or_passed_on(launch: Launch) -> None:
+    server = launch(api_key=["secret"])
+    url, key = server.url(), {"Authorization": "Bearer secret"}
+    assert len(fronts(server)) == 2
+    assert httpx.get(f"{url}/v1/models").status_code == 401
+    with httpx.Client(headers=key, base_url=url, timeout=20) as client:
+        assert client.get("/v1/models").json()["data"][0]["id"] == "polly"
+        body = {"prompt": "abc", "max_tokens": 3}
+        whole = client.post("/v1/completions", json=body).json()
+        assert (whole["choices"][0]["text"], whole["model"]) == ("abc", "polly")
+        assert httpx.post(f"{url}/v1/completions", json=body).status_code == 401
+        assert client.post("/v1/completions", json={"prompt": []}).status_code == 400
+        refused = client.post("/v1/completions", json={"prompt": "a" * 600, "max_tokens": 3})
+        assert refused.status_code == 400 and "512" in refused.text
+
+
+def test_all_streams_of_a_dead_engine_go_on(launch: Launch) -> None:
+    server = launch(engine_restarts=3)
+    url = server.url()
+    streams = begun_streams(url, 60)
+    (engine,) = set(server.children()) - set(fronts(server))
+    os.kill(engine, signal.SIGKILL)
+    assert {stream.text() for stream in streams} == {"abc" * 20}
+    assert figure(url, "generation_tokens_total") == 12 * 60
+    assert figure(url, "request_success_total") == 12
+
+
+def test_a_front_that_is_killed_takes_only_its_own_clients_along(launch: Launch) -> None:
+    server = launch()
+    url = server.url()
+    streams = begun_streams(url, 120)
+    before = figure(url, "generation_tokens_total")
+    killed, left = fronts(server)
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: "API worker" in server.text() and "starting another in 1 s" in server.text())
+    for stream in streams:
+        stream.wait()
+    broken = [stream for stream in streams if stream.broken is not None]
+    whole = [stream for stream in streams if stream.broken is None]
+    assert {stream.text() for stream in whole} <= {"abc" * 40}
+    eventually(lambda: httpx.get(f"{url}/load").json()["server_load"] == 0)
+    eventually(lambda: figure(url, "num_requests_running") == 0)  # the engine was told
+    eventually(lambda: "serves again" in server.text(), 20)
+    now = fronts(server)
+    assert left in now and killed not in now and len(now) == 2
+    assert broken or whole
+    assert figure(url, "generation_tokens_total") >= before * 0.4  # those it told of last are kept
+    assert [Stream(url, 3).text() for _ in range(6)] == ["abc"] * 6
+
+
+def test_a_killed_main_process_leaves_nothing(launch: Launch) -> None:
+    server = launch()
+    server.url()
+    children = server.children()
+    assert len(children) == 3
+    server.popen.kill()
+    eventually(lambda: not any(map(alive, children)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_streams_end_before_the_server_does(launch: Launch, number: signal.Signals) -> None:
+    """A signal to the whole group: as a terminal sends Ctrl-C, and systemd SIGTERM."""
+    server = launch(shutdown_timeout=20)
+    url = server.url()
+    children = server.children()
+    streams = begun_streams(url, 40)
+    os.killpg(server.popen.pid, number)
+    eventually(lambda: "another signal ends them at once" in server.text())
+    refused = httpx.post(f"{url}/v1/completions", json={"prompt": "a"}, timeout=20)
+    assert refused.status_code == 503 and "shutting down" in refused.text
+    assert httpx.get(f"{url}/health").json()["status"] == "draining"
+    assert {stream.text() for stream in streams} == {"abc" * 13 + "a"}
+    assert server.wait() == 0
+    assert not any(map(alive, children))
+    assert "Traceback" not in server.text()
+
+
+def test_a_second_signal_ends_all_at_once(launch: Launch) -> None:
+    server = launch(shutdown_timeout=20)
+    url = server.url()
+    streams = begun_streams(url, 400)
+    server.popen.send_signal(signal.SIGTERM)
+    eventually(lambda: "another signal ends them at once" in server.text())
+    began = time.monotonic()
+    server.popen.send_signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert time.monotonic() - began < 10
+    for stream in streams:
+        stream.wait()
+
+
+def test_limits_of_keys_are_the_whole_servers(launch: Launch, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"  # the key's name is the client's, whom the engine serves slowly
+    keys.write_text(json.dumps([{"key": "k", "name": "slow", "requests_in_flight": 3}]))
+    server = launch(api_key_file=str(keys))
+    url = server.url()
+    key = {"Authorization": "Bearer k"}
+    streams = [Stream(url, 300, **key) for _ in range(3)]
+    eventually(lambda: all(stream.lines for stream in streams), 20)
+    body = {"prompt": "abc", "max_tokens": 3}
+    refused = [httpx.post(f"{url}/v1/completions", json=body, headers=key, timeout=20) for _ in range(6)]
+    assert [answer.status_code for answer in refused] == [429] * 6
+    assert "3 requests at once" in refused[0].text and refused[0].headers["Retry-After"] == "1"
+    assert all(stream.text() == "abc" * 100 for stream in streams)
+    eventually(lambda: httpx.post(f"{url}/v1/completions", json=body, headers=key, timeout=20).is_success)
+    lines = httpx.get(f"{url}/metrics", timeout=20).text.splitlines()
+    assert 'turnout:key_tokens_total{key="slow"} 915.0' in lines
+    assert 'turnout:key_requests_total{key="slow"} 4.0' in lines
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"ab": ["b:scheduler=sjf"]}, "--ab"),
+        ({"lazy": True}, "--lazy"),
+        ({"unload_after": 5.0}, "--unload-after"),
+        ({"max_connections_per_address": 3}, "--max-connections-per-address"),
+    ],
+)
+def test_what_several_processes_cannot_serve_is_refused(config: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"--api-workers 2 does not go together with {named}; leave"):
+        serve(EngineConfig(), ServerConfig(port=0, api_workers=2, **config))
+
+
+def test_several_models_are_refused() -> None:
+    server = ServerConfig(port=0, api_workers=2)
+    models = [ModelConfig(name, EngineConfig(), server) for name in "ab"]
+    with pytest.raises(ConfigError, match="several models"):
+        serve(EngineConfig(), server, models=models)
+
+
+def test_a_front_without_a_fleet_ends() -> None:
+    """Its standard input ends with the fleet's process."""
+    ended = subprocess.run([sys.executable, "-m", "turnout.server.front"], stdin=subprocess.DEVNULL)
+    assert ended.returncode == 0
