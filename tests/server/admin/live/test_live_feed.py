@@ -124,7 +124,7 @@ def test_nothing_is_computed_when_the_last_has_left(server: RunningServer) -> No
     with watching(server) as stream:
         next(stream)
     heard: list[object] = []
-    eventually(lambda: server.client.hear_news.__name__ == "_ignore")
+    eventually(lambda: getattr(server.client.hear_news, "__name__", "") == "_ignore")  # it is noticed soon
     server.client.hear_news = heard.append
     time.sleep(6.5)
     events(server, COMPLETIONS, prompt="hello", max_tokens=5)
