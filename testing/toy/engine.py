@@ -12,7 +12,7 @@ from turnout.core.engine.observers import Observers
 from turnout.core.engine.pooling.dispatch import PoolingDispatch
 from turnout.core.errors import Overloaded
 from turnout.core.interfaces.admission import AdmissionPolicy
-from turnout.core.interfaces.compute import Runner
+from turnout.core.interfaces.compute import PipelinedRunner, Runner
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
@@ -54,10 +54,11 @@ def toy_engine(
     waiting: int = 1000,
     overlaps: bool = False,
     grows_at: int | None = None,
+    pipeline: PipelinedRunner | None = None,
 ) -> Engine:
     """An engine whose clock advances by a second with each reading; `decodings` come before the toy's own.
 
-    grows_at: as the backend of `kv` declares it (`KVBackend.grows_at`).
+    grows_at: as the backend of `kv` declares it (`KVBackend.grows_at`); pipeline: takes the runner's place.
     """
     capacity, predictor = Capacity(budget, slots), predictor or MaxTokens()
     scheduler = Scheduler(
@@ -72,9 +73,9 @@ def toy_engine(
     def clock() -> float:
         return float(next(ticks))
 
-    runner = runner or ToyRunner(kv)
+    runner = runner or pipeline or ToyRunner(kv)
     parts = (observers, processors, admission, pooling)
-    return Engine(scheduler, runner, strategies, limits, clock, *parts, overlaps=overlaps)
+    return Engine(scheduler, runner, strategies, limits, clock, *parts, overlaps=overlaps, pipeline=pipeline)
 
 
 @dataclass

@@ -20,11 +20,11 @@ STREAMS = 32
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[tuple[int, str]]:
-    """``turnout serve -tp 2`` on a port of its own: its pid, and its address."""
+@pytest.fixture(scope="module", params=["-tp", "-pp"])
+def server(tmp_path_factory, request) -> Iterator[tuple[int, str]]:
+    """``turnout serve`` with two ranks on a port of its own: its pid, and its address."""
     log = tmp_path_factory.mktemp("server") / "log"
-    command = [sys.executable, "-m", "turnout", "serve", "turnout-tiny", "-tp", "2", "--port", "0"]
+    command = [sys.executable, "-m", "turnout", "serve", "turnout-tiny", request.param, "2", "--port", "0"]
     with log.open("w") as out:
         process = subprocess.Popen([*command, "--kv-memory", "128MiB"], stdout=out, stderr=out)
     try:
