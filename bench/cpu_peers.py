@@ -13,6 +13,12 @@ that followed one another. Each engine is a process of its own; a peer that is n
 installed in an environment of its own, and the model converted for it, under `--folder`. vLLM gets AMD's
 zentorch on the CPUs that it is for, and is then called so. Nothing else should
 be computing; with `--reduced`, half the requests are sent and they generate half as much.
+
+A mixture of experts (1B parameters, 0.2B of them for a token):
+
+\b
+    python scripts/make_model.py --shape moe-1b --family qwen3_moe --out moe-1b
+    python bench/cpu_peers.py --model moe-1b --peers transformers --workload W1 --workload W2
 """
 
 from __future__ import annotations
