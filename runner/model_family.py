@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.interfaces.models import ModelFamily
+from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.types.pooling import EmbedderConfig
 from turnout.models.bodies.body import DecoderBody
-from turnout.models.bodies.naming import body_named, refuse_encoder, refuse_other_tasks
+from turnout.models.bodies.naming import body_named, may_encode, refuse_encoder, refuse_other_tasks
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.readers.formats import open_weights
-from turnout.models.transformers_adapter import TransformersAdapter
+from turnout.models.transformers_adapter import EncoderAdapter, TransformersAdapter
 
 __all__ = ["FoundModel", "model_family"]
 
@@ -55,8 +56,11 @@ def model_family(
         adapter.may_run(found.folder, trust_remote_code)
         if body is not None and adapter.has_causal(found.config, body.causal):
             return DecoderBody(adapter, body.causal, "scores" if body.scores else "none")
-        if body is not None:
-            refuse_encoder(found.architecture, registry.builds)
+        refuse_encoder(name)
+        encoders = EncoderAdapter()
+        if may_encode(name) and encoders.builds(found.config, name):
+            name_plugin(encoders, title_of(adapter, "model"))
+            return encoders
     return _of_embedder(adapter, found)
 
 

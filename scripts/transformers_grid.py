@@ -1,4 +1,4 @@
-"""Try every causal model of the installed transformers, and write which the adapter serves, and why not.
+"""Try all causal models and encoders of the installed transformers: which the adapter serves, and why not.
 
 python scripts/transformers_grid.py            # writes scripts/reference/transformers_grid.json
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,19 @@ import click
 import transformers
 from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as MASKED
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS,
+)
+from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as BODIES
 
 from turnout.core.errors import ModelError
+from turnout.core.types.layer_attention import NOT_CAUSAL
+from turnout.models.bodies.naming import body_named
+from turnout.models.transformers_adapter.building import has_causal
 from turnout.models.transformers_adapter.check import MOST, flat_difference, prove_exchanges
+from turnout.models.transformers_adapter.encoders.classes import encoder_class
+from turnout.models.transformers_adapter.encoders.reading import read_encoder
 from turnout.models.transformers_adapter.reading import read_spec
 from turnout.models.transformers_adapter.small import shrunk
 from turnout.models.transformers_adapter.trial import Trial, on_one_thread
@@ -51,8 +61,18 @@ def main(kinds: tuple[str, ...], out: Path) -> None:
         with on_one_thread():
             found[kind] = {"architecture": NAMES[kind], **tried(kind)}
         click.echo(f"{kind}: {found[kind]}")
+    encoders = {}
+    for kind, name in encoder_names():
+        if not kinds or kind in kinds:
+            with on_one_thread():
+                encoders[name] = tried_encoder(kind, name)
+            click.echo(f"{name}: {encoders[name]}")
     if not kinds:
-        result = {"transformers": transformers.__version__, "models": dict(sorted(found.items()))}
+        result = {
+            "transformers": transformers.__version__,
+            "models": dict(sorted(found.items())),
+            "encoders": dict(sorted(encoders.items())),
+        }
         out.write_text(json.dumps(result, indent=1) + "\n")
 
 
@@ -70,6 +90,32 @@ def tried(kind: str) -> dict[str, Any]:
     if difference > MOST:
         return {"refused": f"a flat batch differs by {difference:.1e} of the largest logit"}
     return {"features": sorted(spec.attention_features()), "difference": f"{difference:.0e}"}
+
+
+def encoder_names() -> Iterator[tuple[str, str]]:
+    """Yields the types of encoders of text, each with the names of its bare model and of its classifier."""
+    for kind in sorted({*MASKED, *CLASSIFIERS}):
+        for name in (BODIES.get(kind), CLASSIFIERS.get(kind)):
+            config = CONFIG_MAPPING[kind]()
+            if not isinstance(name, str) or encoder_class(config, name) is None:
+                continue
+            body = body_named(name)
+            if body is None or not has_causal({**config.to_dict(), "model_type": kind}, body.causal):
+                yield kind, name
+
+
+def tried_encoder(kind: str, name: str) -> dict[str, Any]:
+    """Returns as `tried`."""
+    try:
+        small = shrunk(CONFIG_MAPPING[kind](), **SIZES.get(kind, {}))
+        described = {**small.to_dict(), "id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
+        found = read_encoder({**described, "architectures": [name], "model_type": kind})
+    except ModelError as error:
+        return {"refused": str(error)}
+    except Exception as error:  # its default config has no small form
+        return {"untried": f"{type(error).__name__}: {error}".splitlines()[0][:120]}
+    features = sorted(found.spec.attention_features() - {NOT_CAUSAL})
+    return {"features": features, "difference": f"{found.found.difference:.0e}"}
 
 
 if __name__ == "__main__":

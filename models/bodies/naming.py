@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from turnout.core.errors import ModelError
 
-__all__ = ["BodyName", "body_named", "refuse_encoder", "refuse_other_tasks"]
+__all__ = ["BodyName", "body_named", "may_encode", "refuse_encoder", "refuse_other_tasks"]
 
 SCORES, BARE = "ForSequenceClassification", "Model"
 CAUSAL = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
@@ -21,19 +20,19 @@ OTHERS = {
 """What other heads do, which no endpoint asks for."""
 
 
-OWN = "the adapter of transformers runs decoders alone"
 ENCODERS = {
     "MPNet": "its scores have a bias by relative position",
     "Deberta": "its scores are by relative positions",
-    "NomicBert": OWN,
-    "Albert": OWN,
-    "EuroBert": OWN,
-    "Ernie": OWN,
-    "JinaEmbeddings": OWN,
     "XLNet": "it has attention code of its own",
     "T5": "it has an encoder and a decoder",
 }
-"""Why encoders without a family are refused, by how their names begin."""
+"""Why encoders are refused that neither a family nor the adapter runs, by how their names begin."""
+SERVED = (
+    "of encoders, BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, DistilBERT and ModernBERT are, and those "
+    "that docs/reference/models.md lists"
+)
+TASKS = (SCORES, BARE, "ForMaskedLM", "ForPreTraining")
+"""How the names of encoders end: with a classification head, without one, or with one that is left out."""
 
 
 class BodyName(NamedTuple):
@@ -54,18 +53,16 @@ def body_named(architecture: str) -> BodyName | None:
     return None
 
 
-def refuse_encoder(architecture: str, builds: Callable[[str], bool]) -> None:
-    """Raises ModelError for an encoder that no family builds, with the reason where it is known.
+def may_encode(architecture: str) -> bool:
+    """Says whether an encoder may be called so."""
+    return architecture.endswith(TASKS)
 
-    builds: says whether a family claims an architecture.
-    """
+
+def refuse_encoder(architecture: str) -> None:
+    """Raises ModelError for an encoder that nothing runs, with the reason."""
     stem = next((stem for stem in ENCODERS if architecture.startswith(stem)), None)
-    if stem is None or builds(architecture):
-        return
-    raise ModelError(
-        f"config.json: {architecture} is not served: {ENCODERS[stem]}; of encoders, BERT, RoBERTa, "
-        "XLM-RoBERTa, CamemBERT, ELECTRA, DistilBERT and ModernBERT are"
-    )
+    if stem is not None and may_encode(architecture):
+        raise ModelError(f"config.json: {architecture} is not served: {ENCODERS[stem]}; {SERVED}")
 
 
 def refuse_other_tasks(architecture: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, cast
 
 import torch
@@ -23,6 +24,9 @@ __all__ = [
     "parse_config",
     "with_padding",
 ]
+
+POOLING_LAYER = "add_pooling_layer"
+"""The argument by which an encoder without a head leaves out the layer that only heads read."""
 
 
 def parse_config(config: Mapping[str, Any]) -> PreTrainedConfig:
@@ -67,31 +71,41 @@ def has_causal(config: Mapping[str, Any], architecture: str) -> bool:
     return made is not None and made.__name__ == architecture and not encodes
 
 
-def build_shape(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:
-    """Returns the model on "meta", buffers too: it computes shapes alone."""
+def build_shape(
+    config: PreTrainedConfig, implementation: str, made: type[PreTrainedModel] | None = None
+) -> PreTrainedModel:
+    """Returns the model on "meta", buffers too: it computes shapes alone.
+
+    made: the class; None: the causal model's.
+    """
     # Some operators know their shapes on "meta" in bfloat16 alone.
     try:
         with torch.device("meta"), no_init_weights():
-            return _build(config, implementation, torch.bfloat16)
+            return _build(config, implementation, made, torch.bfloat16)
     except ModelError:  # some modules compute with numbers as they are built
-        model = _build_on_cpu(config, implementation, torch.bfloat16)
+        model = _build_on_cpu(config, implementation, made, torch.bfloat16)
         nn.Module.to(model, "meta")
         return model
 
 
-def build_empty(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:
+def build_empty(
+    config: PreTrainedConfig, implementation: str, made: type[PreTrainedModel] | None = None
+) -> PreTrainedModel:
     """Returns the model with parameters on "meta", tied, and buffers on the CPU with their values."""
-    model = _build_on_cpu(config, implementation)
+    model = _build_on_cpu(config, implementation, made)
     model.tie_weights()
     _load_buffers(model)
     return model
 
 
 def _build_on_cpu(
-    config: PreTrainedConfig, implementation: str, dtype: torch.dtype = torch.float32
+    config: PreTrainedConfig,
+    implementation: str,
+    made: type[PreTrainedModel] | None,
+    dtype: torch.dtype = torch.float32,
 ) -> PreTrainedModel:
     with torch.device("cpu"), _parameters_on_meta(), no_init_weights():
-        return _build(config, implementation, dtype)
+        return _build(config, implementation, made, dtype)
 
 
 def _load_buffers(model: nn.Module) -> None:
@@ -105,21 +119,27 @@ def _load_buffers(model: nn.Module) -> None:
         module.register_parameter(attribute, empty)
 
 
-def build_filled(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:
+def build_filled(
+    config: PreTrainedConfig, implementation: str, made: type[PreTrainedModel] | None = None
+) -> PreTrainedModel:
     """Returns the model with random weights, in float32 on the CPU."""
     with torch.device("cpu"):
-        return _build(config, implementation)
+        return _build(config, implementation, made)
 
 
 def _build(
-    config: PreTrainedConfig, implementation: str, dtype: torch.dtype = torch.float32
+    config: PreTrainedConfig,
+    implementation: str,
+    made: type[PreTrainedModel] | None,
+    dtype: torch.dtype = torch.float32,
 ) -> PreTrainedModel:
     config = copy.deepcopy(config)  # building writes into it
-    made = model_class(config)
-    assert made is not None, "only configs of causal models come here"
+    made = made or model_class(config)
+    assert made is not None, "only configs of causal models come here, unless the class is given"
+    more = {POOLING_LAYER: False} if POOLING_LAYER in signature(made.__init__).parameters else {}
     try:
         model: PreTrainedModel = made._from_config(  # type: ignore[no-untyped-call]
-            config, attn_implementation=implementation, dtype=dtype
+            config, attn_implementation=implementation, dtype=dtype, **more
         )
     except KeyError as error:
         if error.args != (implementation,):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.layer_attention import LayerAttention
+from turnout.kernels.dense_attention import hidden_from
 
 __all__ = ["DenseAttend"]
 
@@ -46,10 +47,7 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, rule: LayerAttention, sinks: Tens
     if rule.softcap is not None:
         scores = torch.tanh(scores / rule.softcap) * rule.softcap
     keys, queries = torch.arange(len(k)), torch.arange(len(k) - len(q), len(k))[:, None]
-    hidden = keys > queries
-    if rule.window is not None:
-        hidden |= keys <= queries - rule.window
-    scores = scores.masked_fill(hidden, float("-inf"))
+    scores = scores.masked_fill(hidden_from(queries, keys, rule.window, rule.causal), float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks.view(-1, 1, 1).expand(-1, len(q), 1)], -1)
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1)[..., : len(k)], v)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["MaskFunction", "window_of"]
+__all__ = ["MaskFunction", "two_sided_window_of", "window_of"]
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Says for (batch, head, query, key), int64 indices, whether the query sees the key."""
@@ -34,6 +34,27 @@ def window_of(function: MaskFunction, positions: int) -> int | None:
             raise ValueError(
                 f"its attention mask is neither causal nor a sliding window (seen from position {query}); "
                 "such masks are not served"
+            )
+    return window
+
+
+def two_sided_window_of(function: MaskFunction, positions: int) -> int | None:
+    """Returns how many positions a query sees to either side, its own among them; None: all.
+
+    Raises ValueError where the function shows neither: no later positions, or chunks.
+    """
+    count = min(positions, MOST)
+    shown = int(_row(function, 0, count).sum())
+    window = shown if shown < count else None
+    last = count - 1
+    rows = {0, 1, 2, 3, last // 3, last // 2, last, *((shown - 1, shown, shown + 1) if window else ())}
+    for query in sorted(row for row in rows if 0 <= row <= last):
+        apart = (torch.arange(count) - query).abs()
+        expected = torch.ones(count, dtype=torch.bool) if window is None else apart < window
+        if not torch.equal(_row(function, query, count), expected):
+            raise ValueError(
+                "its attention mask shows neither a whole text nor a sliding window to both sides (seen from "
+                f"position {query}); such masks are not served"
             )
     return window
 

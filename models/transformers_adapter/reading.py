@@ -16,7 +16,7 @@ from turnout.models.transformers_adapter.building import model_class, parse_conf
 from turnout.models.transformers_adapter.rotation import fixed_positions
 from turnout.models.transformers_adapter.rules import read_rules
 
-__all__ = ["needed_version", "read_spec"]
+__all__ = ["dtype_of", "longest_of", "needed_version", "read_spec", "token_ids_of"]
 
 RECURRENT = ("linear_attention", "conv", "mamba", "recurrent")
 """Types of layers that keep a state instead of keys and values."""
@@ -42,7 +42,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     parsed = parse_config(config)
     _check_decoder(architecture, parsed)
     _check_version(architecture)
-    positions = _positions(parsed)
+    positions = longest_of(parsed)
     rules = read_rules(parsed, positions)
     first = rules[0]
     return ModelSpec(
@@ -61,8 +61,8 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
         output_bias=False,
         mlp_bias=False,
         tied_embeddings=bool(getattr(parsed, "tie_word_embeddings", False)),
-        dtype=_dtype(config),
-        eos_token_ids=_token_ids(getattr(parsed, "eos_token_id", None)),
+        dtype=dtype_of(config),
+        eos_token_ids=token_ids_of(getattr(parsed, "eos_token_id", None)),
         attention=() if _are_plain(rules) else rules,
         config=config,
     )
@@ -110,7 +110,7 @@ def needed_version(architecture: str) -> str | None:
     return ".".join(map(str, needed)) if (int(major), int(minor)) < needed else None
 
 
-def _positions(config: PreTrainedConfig) -> int:
+def longest_of(config: PreTrainedConfig) -> int:
     """Returns the longest context in which every token is rotated by its own position alone."""
     longest = getattr(config, "max_position_embeddings", None)
     if not isinstance(longest, int) or longest <= 0:
@@ -123,13 +123,13 @@ def _are_plain(rules: Sequence[LayerAttention]) -> bool:
     return not any(rule.features() for rule in rules) and len(set(rules)) == 1
 
 
-def _dtype(config: Mapping[str, Any]) -> str:
+def dtype_of(config: Mapping[str, Any]) -> str:
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     if dtype not in DTYPES:
         raise ModelError(f"config.json: dtype = {dtype!r} is not supported, only {', '.join(DTYPES)}")
     return dtype
 
 
-def _token_ids(value: object) -> tuple[int, ...]:
+def token_ids_of(value: object) -> tuple[int, ...]:
     ids = value if isinstance(value, list | tuple) else [value]
     return tuple(each for each in ids if isinstance(each, int))

@@ -16,7 +16,7 @@ from turnout.models.transformers_adapter.building import build_shape
 from turnout.models.transformers_adapter.masks import MaskFunction, window_of
 from turnout.models.transformers_adapter.rotation import fix_rotations
 
-__all__ = ["read_rules"]
+__all__ = ["DRY_RUN", "TOKENS", "ShownMask", "meta_without_autocast", "read_rules"]
 
 DRY_RUN = "turnout-dry-run"
 """The attention implementation of dry runs, for which models make masks."""
@@ -29,7 +29,7 @@ def read_rules(config: PreTrainedConfig, positions: int) -> tuple[LayerAttention
     fix_rotations(model)
     seen = _DryRun(positions)
     tokens = torch.zeros(1, TOKENS, dtype=torch.int64, device="meta")
-    with attending(seen), torch.no_grad(), _meta_without_autocast():
+    with attending(seen), torch.no_grad(), meta_without_autocast():
         try:
             # A mask of ones: without one, transformers looks for several sequences in a batch, at its values.
             model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
@@ -52,7 +52,7 @@ def read_rules(config: PreTrainedConfig, positions: int) -> tuple[LayerAttention
 
 
 @contextmanager
-def _meta_without_autocast() -> Iterator[None]:
+def meta_without_autocast() -> Iterator[None]:
     """Answers transformers before 5.3, which ask PyTorch whether it casts on "meta": it raises an error."""
     asked = torch.is_autocast_enabled
 
@@ -113,7 +113,7 @@ class _DryRun:
         """Returns how many positions the layer's mask shows; None: all up to a query's own."""
         if mask is None:
             raise ModelError(f"{name} attends without a mask in layer {layer}, to later positions too")
-        if not isinstance(mask, _Mask):
+        if not isinstance(mask, ShownMask):
             raise ModelError(
                 f"{name} changes its attention mask in layer {layer}, as ALiBi does; only causal masks and "
                 "sliding windows are served"
@@ -132,7 +132,7 @@ def _other_than(value: float | None, usual: float) -> float | None:
     return None if value is None or value == usual else value
 
 
-class _Mask(Tensor):
+class ShownMask(Tensor):
     """Stands for the mask that a function describes; what a model computes from it is another tensor."""
 
     function: MaskFunction
@@ -141,7 +141,7 @@ class _Mask(Tensor):
 
 def _mask(*_: object, mask_function: MaskFunction, **__: object) -> Tensor:
     """Has the signature of transformers' functions that make masks."""
-    mask = torch.empty(1, 1, TOKENS, TOKENS, device="meta").as_subclass(_Mask)
+    mask = torch.empty(1, 1, TOKENS, TOKENS, device="meta").as_subclass(ShownMask)
     mask.function = mask_function
     return mask
 

@@ -28,6 +28,10 @@ REASONS = {
     "'max_position_embeddings' is missing": "no stated longest context",
     "as one flat batch": "other tokens seen beside attention, in its own code",
     "a flat batch differs": "other tokens seen beside attention, in its own code",
+    "use the attention interface of transformers; the others": "attention code of its own",
+    "neither a whole text nor": "masks that are neither causal nor a window",
+    "in one batch otherwise": "other tokens seen beside attention, in its own code",
+    "reads neither the first token": "a head that reads every token",
     "without its weights": "code that needs values where only shapes are known",
 }
 """Why a model is refused, in short, by a part of the message."""
@@ -80,4 +84,6 @@ def _native() -> dict[str, str]:
 
 
 def _tried() -> list[dict[str, Any]]:
-    return list(json.loads(RESULTS.read_text(encoding="utf-8"))["models"].values())
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    encoders = [{"architecture": name, **each} for name, each in found["encoders"].items()]
+    return [*found["models"].values(), *encoders]

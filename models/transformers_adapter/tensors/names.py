@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
-from turnout.core.types.placement import Placement, Renamed
+from turnout.core.types.placement import Placement, Renamed, placements
 from turnout.models.transformers_adapter.tensors.conversion import converted
 
 __all__ = ["CheckpointNames"]
@@ -46,6 +46,10 @@ class CheckpointNames:
             return name
         converter = next(each for each in self._converters if pattern in each.source_patterns)
         return converted(converter, pattern, key, name, self._own)
+
+    def lacks(self, renamed: Renamed) -> bool:
+        """Says whether the model has no tensor where one would go."""
+        return any(each.name not in self._own for each in placements(renamed))
 
     def plain(self) -> dict[str, str]:
         """Returns the places of tensors that are called as the model's, or without the decoder's prefix."""

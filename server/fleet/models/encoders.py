@@ -14,9 +14,10 @@ __all__ = ["is_encoder", "without_options_of_decoders"]
 
 _ENCODERS = """
 albert bert big_bird camembert convbert data2vec-text deberta deberta-v2 distilbert electra ernie
-ernie_m esm eurobert flaubert fnet funnel ibert layoutlm longformer luke megatron-bert mobilebert
-modernbert mpnet mra new nomic_bert nystromformer rembert roberta roberta-prelayernorm roc_bert roformer
-splinter squeezebert xlm xlm-roberta xlm-roberta-xl xmod yoso
+ernie_m esm esmc eurobert flaubert fnet funnel gte ibert jina_embeddings_v3 layoutlm longformer luke
+megatron-bert mobilebert modernbert mpnet mra
+new nomic_bert nystromformer rembert roberta roberta-prelayernorm roc_bert roformer
+splinter squeezebert ultrabert xlm xlm-roberta xlm-roberta-xl xmod yoso
 """
 ENCODERS = frozenset(_ENCODERS.split())
 """By ``model_type``: the server asks no library of models, whose import takes longer than its start."""

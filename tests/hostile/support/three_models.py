@@ -10,9 +10,9 @@ from tiny_server import PROMPT, TinyServer
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "rag"))
 
-from small_models import write, write_models  # an example, and no package
+from small_models import describe, write, write_models  # an example, and no package
 
-__all__ = ["ThreeModels", "write", "write_models"]
+__all__ = ["ThreeModels", "describe", "write", "write_models"]
 
 
 class ThreeModels(TinyServer):

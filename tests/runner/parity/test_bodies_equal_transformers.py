@@ -81,7 +81,7 @@ def test_bodies_that_the_adapter_runs(tmp_path: Path, name: str) -> None:
     ("kind", "architecture", "words"),
     [
         ("mpnet", "MPNetModel", "a bias by relative position"),
-        ("albert", "AlbertModel", "of encoders, BERT"),
+        ("mpnet", "MPNetForMaskedLM", "of encoders, BERT"),
         ("deberta-v2", "DebertaV2ForSequenceClassification", "by relative positions"),
         ("bert", "BertForTokenClassification", "labels each token"),
         ("qwen3", "Qwen3ForTokenClassification", "labels each token"),

@@ -1,0 +1,1 @@
+"""Encoders of the installed transformers: what texts become, in both directions and without KV memory."""
