@@ -127,6 +127,7 @@ def test_requests_that_are_answered_or_passed_on(launch: Launch) -> None:
         assert refused.status_code == 400 and "512" in refused.text
 
 
+@pytest.mark.slow
 def test_all_streams_of_a_dead_engine_go_on(launch: Launch) -> None:
     server = launch(engine_restarts=3)
     url = server.url()
@@ -161,6 +162,7 @@ def test_a_front_that_is_killed_takes_only_its_own_clients_along(launch: Launch)
     assert [Stream(url, 3).text() for _ in range(6)] == ["abc"] * 6
 
 
+@pytest.mark.slow
 def test_a_killed_main_process_leaves_nothing(launch: Launch) -> None:
     server = launch()
     server.url()
@@ -170,7 +172,7 @@ def test_a_killed_main_process_leaves_nothing(launch: Launch) -> None:
     eventually(lambda: not any(map(alive, children)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_streams_end_before_the_server_does(launch: Launch, number: signal.Signals) -> None:
     """A signal to the whole group: as a terminal sends Ctrl-C, and systemd SIGTERM."""
     server = launch(shutdown_timeout=20)
@@ -188,6 +190,7 @@ def test_streams_end_before_the_server_does(launch: Launch, number: signal.Signa
     assert "Traceback" not in server.text()
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_all_at_once(launch: Launch) -> None:
     server = launch(shutdown_timeout=20)
     url = server.url()
@@ -202,6 +205,7 @@ def test_a_second_signal_ends_all_at_once(launch: Launch) -> None:
         stream.wait()
 
 
+@pytest.mark.slow
 def test_limits_of_keys_are_the_whole_servers(launch: Launch, tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"  # the key's name is the client's, whom the engine serves slowly
     keys.write_text(json.dumps([{"key": "k", "name": "slow", "requests_in_flight": 3}]))
