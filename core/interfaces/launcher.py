@@ -55,6 +55,9 @@ class EngineAddress(NamedTuple):
     """None: the channel stays on this machine."""
     changes: str = ""
     """What a `turnout worker` is to change of its engine's configuration: as `EngineOrder.changes`."""
+    cpu_kernels: str = ""
+    """The kernels of the server's other engines, for a `turnout worker` that would choose its own; empty:
+    there are none yet."""
 
 
 @dataclass(frozen=True)

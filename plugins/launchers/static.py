@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated
 
@@ -67,11 +66,12 @@ class StaticEngine(LaunchedEngine):
 
     def __init__(self, address: EngineAddress) -> None:
         super().__init__()
-        self.address: Future[EngineAddress]
-        self.address.set_result(address)
+        self._address = address
 
     def configure(self, config: str) -> None:
-        """The worker has a configuration of its own."""
+        """The worker has a configuration of its own; it is told only which kernels other engines have."""
+        kernels = json.loads(config)["cpu_kernels"]
+        self.address.set_result(self._address._replace(cpu_kernels="" if kernels == "auto" else kernels))
 
     def kill(self) -> None:
         """The worker outlives the server."""

@@ -57,6 +57,14 @@ class Worker:
         """What the server that has the engine, or had it last, wants changed of the configuration: JSON."""
         self._changed = config
         """The configuration with that."""
+        self._kernels = ""
+        """The CPU kernels of the other engines of the server that has this one."""
+        self._followed = ""
+        """Of those, what this engine was told to take, though the options leave the choice to it."""
+        self._chosen = ""
+        """Those that this engine has."""
+        self._beyond: set[str] = set()
+        """Kernels with which no engine starts here."""
         self._ready: bytes | None = None
         """What an engine of that configuration said when it was ready, for the next server."""
         self._failed: Failed | None = None
@@ -96,7 +104,8 @@ class Worker:
             engine.kill()
             raise
         self._engine, self._channel = engine, channel
-        engine.configure(self._changed.model_dump_json())
+        follows = {"cpu_kernels": self._followed} if self._followed else {}
+        engine.configure(self._changed.model_copy(update=follows).model_dump_json())
         loop.add_reader(channel.fds[0], self._from_engine)
         asyncio.wrap_future(engine.death).add_done_callback(partial(self._on_death, engine))
 
@@ -122,6 +131,9 @@ class Worker:
             if isinstance(event, Failed):
                 self._failed = event
             elif isinstance(event, Ready):
+                self._chosen = event.cpu_kernels
+                if self._follow_kernels():
+                    return
                 self._engine.connected()
                 first, self._state = self._ready is None, "serving"
                 self._ready = msgspec.msgpack.encode([event])
@@ -136,6 +148,12 @@ class Worker:
         self._from_engine()
         self._free_engine()
         failed, how = self._failed, death.how
+        if self._followed and self._ready is None:
+            logger.error("an engine with %s kernels for a CPU %s; going back to its own", self._followed, how)
+            self._beyond.add(self._followed)
+            self._followed = ""
+            self._start_again()
+            return
         self._tell(Kind.DIED, death if failed is None else replace(death, how=f"failed: {failed.message}"))
         self._server = None
         if self._changes and (self._ready is None or (failed is not None and failed.final)):
@@ -213,14 +231,16 @@ class Worker:
         """Has the first of the servers that wait get the engine, if no server has it."""
         while self._server is None and self._waiting:
             server = next(iter(self._waiting))
-            changes = self._waiting.pop(server).changes
+            hello = self._waiting.pop(server)
             if self._door.send(
                 server, Kind.WELCOME, msgspec.json.encode(Welcome(own_version(), monotonic()))
             ):
                 logger.info("a server has the engine")
-                self._server = server
-                if changes != self._changes:
-                    self._change(changes)
+                self._server, self._kernels = server, hello.cpu_kernels
+                if hello.changes != self._changes:
+                    self._change(hello.changes)
+                elif self._ready is not None and self._follow_kernels():
+                    pass
                 elif self._state == "serving" and self._ready is not None:
                     self._send(Kind.EVENTS, self._ready)
 
@@ -234,9 +254,31 @@ class Worker:
             self._server = None
             return
         logger.info("the server wants another engine: %s", changes or "that of the worker's own options")
+        self._changes, self._changed, self._followed = changes, wanted, ""
+        self._exchange()
+
+    def _follow_kernels(self) -> bool:
+        """Replace an engine that chose kernels other than those that the server's other engines have.
+
+        They decide bits, so that streams can go on in one as in the other. False: it need not be, or cannot.
+        """
+        wanted = self._kernels if self._changed.cpu_kernels == "auto" and self._chosen else ""
+        if (
+            wanted in self._beyond
+            or wanted == self._followed
+            or (wanted == self._chosen and not self._followed)
+        ):
+            return False
+        logger.info("the server's other engines have %s kernels for a CPU: so has this", wanted or "no")
+        self._followed, self._state = wanted, "loading"
+        asyncio.get_running_loop().call_soon(self._exchange)  # its channel may be being read
+        return True
+
+    def _exchange(self) -> None:
+        """Start another engine in place of the one that is there."""
         self._channel.leave()
         self._free_engine()
-        self._changes, self._changed, self._ready = changes, wanted, None
+        self._ready = None
         self._start_again()
 
     def _let_go(self, why: str) -> None:

@@ -50,6 +50,8 @@ EOS = 0
 CONTEXT = 512
 POOL = 65536
 BYTES_PER_TOKEN = 1000
+KERNELS = "ECHO_KERNELS"
+"""Variable: what `auto` chooses; with `` only`` behind it, nothing else can be had."""
 DOOM = 20
 """Tokens after which a doomed request ends the process."""
 
@@ -66,6 +68,13 @@ MOODS: dict[str, Callable[[], object]] = {
     "killed": lambda: os.kill(os.getpid(), signal.SIGBUS),
     "failing": _fail,
 }
+
+
+def _kernels(wanted: str) -> str:
+    own, _, only = os.environ.get(KERNELS, "torch").partition(" ")
+    if only and wanted not in ("auto", own):
+        raise ConfigError(f"cpu_kernels={wanted}: there are none")
+    return own if wanted == "auto" else wanted
 
 
 class EchoRunner:
@@ -196,7 +205,7 @@ def build(config: EngineConfig) -> EchoEngine:
     if config.model.endswith("broken"):
         atexit.register(time.sleep, 0.5)  # torch takes its time to leave, too
         raise ModelError("this model is broken")
-    shift = config.dtype == "float16"
+    shift, kernels = config.dtype == "float16", _kernels(config.cpu_kernels)
     capacity = Capacity(tokens=256, sequences=config.max_num_seqs)
     registry = Registry.load(extra=[echo_policies])
     policy = registry.create("scheduler", config.scheduler)
@@ -219,10 +228,10 @@ def build(config: EngineConfig) -> EchoEngine:
         defaults={"temperature": 0.5},
         kv=config.kv,
         kv_bytes_per_token=BYTES_PER_TOKEN,
-        fingerprint=f"echo-{1 + shift}" + ("-native" if config.cpu_kernels == "native" else ""),
+        fingerprint=f"echo-{1 + shift}" + ("-native" if kernels == "native" else ""),
         announces=isinstance(cache, PrefixAnnouncer) and cache.announces,
         resumes=True,
-        cpu_kernels="torch",
+        cpu_kernels=kernels,
         identity={
             "model": "other" if "other" in config.model else "echo",
             "dtype": config.dtype,

@@ -78,7 +78,9 @@ class WorkerLink:
             if isinstance(error, zmq.ZMQError):
                 raise OSError(error.errno, f"{address.url}: {error}") from error
             raise  # what a launcher gave for keys is none
-        self._tell(Kind.HELLO, msgspec.json.encode(Hello(own_version(), address.changes)))
+        self._tell(
+            Kind.HELLO, msgspec.json.encode(Hello(own_version(), address.changes, address.cpu_kernels))
+        )
 
     def send(self, command: Command) -> None:
         """Send a command; does nothing if the worker has left."""

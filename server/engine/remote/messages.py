@@ -42,6 +42,8 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str
     changes: str = ""
     """What it wants changed of the configuration that the worker has for its engine: as JSON, by field."""
+    cpu_kernels: str = ""
+    """Those of its other engines, to be taken where the worker's options leave the choice; empty: none."""
 
 
 class Welcome(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from asking import COMPLETIONS
+from echo_engine import KERNELS
 from running_server import eventually
 from worker_process import Connect, StartWorker
 
@@ -234,6 +235,31 @@ def test_a_worker_whose_cpu_gives_other_bits_is_warned_of_and_gets_no_stream_of_
         )
         texts = [answer.result(60).json()["choices"][0]["text"] for answer in answers]
     assert texts == ["abc" * 40] * 4
+
+
+@pytest.mark.parametrize("can", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_worker_takes_the_kernels_of_the_servers_other_engines(
+    worker: StartWorker,
+    connect: Connect,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    can: bool,
+) -> None:
+    """Where its options leave the choice to it, and if it can; each server gets what its own engines have."""
+    one = worker()
+    monkeypatch.setenv(KERNELS, "native" if can else "native only")
+    other = worker()
+    other.says("the engine is ready")
+    server = connect(one, other, admin_key=[])
+    first, second = server.fleet.replicas
+    assert first.same_tokens(second) == can
+    assert ("are others than those of replica 0" in caplog.text) == (not can)
+    assert other.says("going back to its own" if not can else "other engines have torch kernels")
+    assert server.post(COMPLETIONS, prompt="ab", max_tokens=3).status_code == 200
+    assert server.post("/admin/replicas", action="remove", replica="1").status_code == 200
+    eventually(lambda: len(server.fleet.replicas) == 1)
+    alone = connect(other)
+    assert alone.fleet.ready.cpu_kernels == "native"
 
 
 @pytest.mark.slow
