@@ -24,7 +24,7 @@ from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
 from turnout.lab.simulation.recording import Recording, write_trace
-from turnout.lab.simulation.result import SimulationResult, simulate
+from turnout.lab.simulation.runs.result import SimulationResult, simulate
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.workloads.source import load_workload
 
@@ -72,7 +72,7 @@ __all__ = ["command"]
     type=click.IntRange(1),
     default=os.cpu_count() or 1,
     show_default="one for each CPU",
-    help="Most processes to use, if replicas are independent of each other.",
+    help="Most processes to use for replicas.",
 )
 @click.option(
     "--fast/--stepwise",

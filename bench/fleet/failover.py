@@ -36,10 +36,10 @@ class Stream:
     times: list[float] = field(default_factory=list)
     moves: int = 0
 
-    def pause(self, killed: float) -> float:
-        """Between the last token before the kill and the first after a gap that begins there."""
+    def pause(self, killed: float) -> tuple[float, float]:
+        """The longest gap that begins before the kill or within a second of it, and when it begins."""
         gaps = [(b - a, a) for a, b in zip(self.times, self.times[1:], strict=False) if b > killed]
-        return max(gap for gap, begun in gaps if begun < killed + 1.0)
+        return max((gap, begun) for gap, begun in gaps if begun < killed + 1.0)
 
     def before(self, killed: float) -> list[int]:
         """What another engine has to compute again."""
@@ -92,20 +92,30 @@ async def _measure(url: str, pid: int, count: int, prompt: int, tokens: int, num
         await asyncio.gather(*reading)
         moved = [stream for stream in streams if stream.moves]
         pauses = [stream.pause(killed) for stream in moved]
+        stayed = [stream.pause(killed) for stream in streams if not stream.moves]
         while not await _all_serve(client):
             await asyncio.sleep(0.2)
         again = [stream.before(killed) for stream in moved]
         replays = await asyncio.gather(*(_replay(client, prompt, number) for prompt in again))
-    _tell(number, pauses, replays)
+    _tell(number, killed, pauses, stayed, replays)
 
 
-def _tell(number: int, pauses: list[float], replays: list[float]) -> None:
-    over = sorted(pauses)[-1] - sorted(replays)[-1]
+def _tell(
+    number: int,
+    killed: float,
+    pauses: list[tuple[float, float]],
+    stayed: list[tuple[float, float]],
+    replays: list[float],
+) -> None:
+    longest, begun = max(pauses)
     print(
         f"kill {number}: {len(pauses)} streams moved; "
-        f"pause: median {1e3 * statistics.median(pauses):.0f} ms, "
-        f"longest {1e3 * max(pauses):.0f}; replay: median {1e3 * statistics.median(replays):.0f}, "
-        f"longest {1e3 * max(replays):.0f}; the longest pause is {1e3 * over:+.0f} ms of the longest replay"
+        f"pause: median {1e3 * statistics.median(gap for gap, _ in pauses):.0f} ms, "
+        f"longest {1e3 * longest:.0f}, begun {1e3 * (begun - killed):+.0f} ms of the kill; "
+        f"of those that stayed, longest {1e3 * max(stayed)[0]:.0f}; "
+        f"replay: median {1e3 * statistics.median(replays):.0f}, longest {1e3 * max(replays):.0f}; "
+        f"the longest pause is {1e3 * (longest - max(replays)):+.0f} ms of the longest replay",
+        flush=True,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-__all__ = ["ID_BYTES", "PackedPrompt", "packed"]
+__all__ = ["ID_BYTES", "PackedPrompt", "packed", "unpacked"]
 
 ID_BYTES = array("I").itemsize
 
@@ -33,3 +33,8 @@ def _pack(prompt: Sequence[int]) -> bytes:
         return array("I", prompt).tobytes()
     except OverflowError:  # the engine refuses it, with what is wrong
         return b""
+
+
+def unpacked(ids: bytes) -> list[int]:
+    """Returns the token ids that `packed` packed."""
+    return array("I", ids).tolist()

@@ -19,10 +19,9 @@ from heapq import heappop, heappush
 from itertools import count
 
 from turnout.config import EngineConfig
-from turnout.core.engine.prefix_index import PrefixIndex
-from turnout.core.errors import ConfigError, PluginError, RequestError
+from turnout.core.errors import ConfigError, RequestError
 from turnout.core.interfaces.kv import PrefixAnnouncer
-from turnout.core.interfaces.router import Replica, Routable, Router
+from turnout.core.interfaces.router import Routable, Router
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -34,11 +33,30 @@ from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.news import News
 from turnout.lab.simulation.recording import Recording
 from turnout.lab.simulation.replica import SimulatedReplica, StepWatch, Totals
+from turnout.lab.simulation.routing import Routing
 from turnout.lab.simulation.traffic import Traffic
 
-__all__ = ["Fleet", "Mix"]
+__all__ = ["Fleet", "Mix", "Specs", "announcers_of"]
 
 ENDED, SENT, STEP = range(3)
+
+
+class Specs:
+    """Makes requests as engines get them: greedy, and exactly as long as their jobs say."""
+
+    def __init__(self) -> None:
+        self._params: dict[int, SamplingParams] = {}
+        """By tokens of output: of most lengths there are many."""
+
+    def make(self, index: int, job: Job, prompt: list[int], seed: int) -> RequestSpec:
+        """One that generates nothing costs as one of a token."""
+        params = self._params.get(job.output)
+        if params is None:
+            params = SamplingParams(temperature=0.0, max_tokens=max(1, job.output), ignore_eos=True)
+            self._params[job.output] = params
+        return RequestSpec(
+            id=str(index), prompt=prompt, params=params, seed=seed, priority=job.priority, client=job.client
+        )
 
 
 class Mix:
@@ -51,23 +69,11 @@ class Mix:
         self.jobs = workload.jobs if only is None else only
         self._prompts = Prompts(self.jobs, seed, vocabulary)
         self._seed = seed
-        self._params: dict[int, SamplingParams] = {}
+        self._specs = Specs()
 
     def spec(self, index: int) -> RequestSpec:
-        """Greedy, and exactly as long as the job says; one that generates nothing costs as one of a token."""
-        job = self.jobs[index]
-        params = self._params.get(job.output)
-        if params is None:
-            params = SamplingParams(temperature=0.0, max_tokens=max(1, job.output), ignore_eos=True)
-            self._params[job.output] = params
-        return RequestSpec(
-            id=str(index),
-            prompt=self.prompt(index),
-            params=params,
-            seed=self.seed_of(index),
-            priority=job.priority,
-            client=job.client,
-        )
+        """As `Specs.make` says."""
+        return self._specs.make(index, self.jobs[index], self.prompt(index), self.seed_of(index))
 
     def prompt(self, index: int) -> list[int]:
         """Turns of a session are asked for in order, and once."""
@@ -113,11 +119,9 @@ class Fleet:
         self._replicas = [
             SimulatedReplica(engine, fast_forward=fast_forward, watch=watch) for engine in engines
         ]
-        self._router = router
-        self._prefixes = PrefixIndex()
-        self._views = [Replica(name, 0, 0, find=self._prefixes.find) for name in replicas]
-        self._announcers = _announcers(engines) if router.reads_caches and len(engines) > 1 else []
-        self._news = News(engines, self._announcers) if router.watches else None
+        self._routing = Routing(router, replicas)
+        announcers = announcers_of(engines) if router.reads_caches and len(engines) > 1 else []
+        self._news = News(engines, announcers) if router.watches else None
         self._heap: list[tuple[float, int, int, int, Record | None]] = []
         """Time, what, an order of equals, of which replica or job, and what was measured of it."""
         self._order = count()
@@ -161,6 +165,10 @@ class Fleet:
         heappush(self._heap, (time, what, order, number, record))
         return order
 
+    def _push_end(self, time: float, record: Record) -> None:
+        # In an order that does not depend on which replica is looked at first.
+        heappush(self._heap, (time, ENDED, record.index, record.index, record))
+
     def _push_step(self, number: int) -> None:
         self._next_step[number] = self._push(self._replicas[number].now, STEP, number)
 
@@ -176,39 +184,24 @@ class Fleet:
             replica.add(spec, record)
         except RequestError as error:
             record.finished, record.error = now, str(error)
-            self._push(now, ENDED, index, record)
+            self._push_end(now, record)
             return
         self._place[index] = number, tokens
-        self._count(number, 1, tokens)
+        self._routing.count(number, 1, tokens)
         if idle:
             self._push_step(number)
 
-    def _tell(self, now: float) -> None:
-        """Tell the router what engines have told the server by now."""
-        assert self._news is not None
-        for told in self._news.until(now):
-            view = self._views[told.replica]
-            if told.blocks:
-                self._prefixes.note(view.name, told.blocks)
-            if told.load is not None:
-                waiting, use = told.load
-                self._views[told.replica] = view._replace(waiting=waiting, kv_use=use)
-
     def _choose(self, now: float, request: Routable) -> int:
         if self._news is not None:
-            self._tell(now)
-        number = self._router.route(request, self._views)
-        if not 0 <= number < len(self._views):
-            name = type(self._router).__name__
-            raise PluginError(f"router {name} chose replica {number} of {len(self._views)}")
-        return number
+            self._routing.take(self._news.until(now))
+        return self._routing.choose(request)
 
     def _step(self, number: int, sent: float) -> None:
         """Takes steps of a replica up to the next event. `sent`: when `upcoming` is."""
         replica, heap = self._replicas[number], self._heap
         while True:
             for record in replica.step():
-                self._push(replica.now, ENDED, record.index, record)
+                self._push_end(replica.now, record)
             if self._news is not None and replica.changed:
                 self._news.step(number, replica.now, last=not replica.busy)
             if self._recording is not None:
@@ -224,19 +217,15 @@ class Fleet:
     def _end(self, record: Record, mix: Mix) -> None:
         number, tokens = self._place.pop(record.index, (0, 0))
         if tokens:
-            self._count(number, -1, -tokens)
+            self._routing.count(number, -1, -tokens)
         seed = mix.seed_of(record.index)
         record.digest = f"{seed}:{record.prompt_tokens}:{record.output_tokens}"
         if record.job.session:
             output = self._script.tokens(seed, record.prompt_tokens, record.output_tokens)
             mix.answered(record.index, output)
 
-    def _count(self, number: int, requests: int, tokens: int) -> None:
-        view = self._views[number]
-        self._views[number] = view._replace(requests=view.requests + requests, tokens=view.tokens + tokens)
 
-
-def _announcers(engines: Sequence[SimulatedEngine]) -> list[PrefixAnnouncer]:
+def announcers_of(engines: Sequence[SimulatedEngine]) -> list[PrefixAnnouncer]:
     """The KV caches, which tell what they keep from now on. Raises ConfigError for one that cannot."""
     found = [engine.scheduler.kv for engine in engines]
     announcers: list[PrefixAnnouncer] = [

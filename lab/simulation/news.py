@@ -60,6 +60,11 @@ class News:
         while messages and messages[0].at <= now:
             yield heappop(messages)
 
+    def drain(self) -> list[Told]:
+        """Returns those that have not been taken yet, in no order."""
+        messages, self._messages = self._messages, []
+        return messages
+
     def _send(
         self, at: float, replica: int, blocks: Sequence[BlockEvent], load: tuple[int, float] | None
     ) -> None:

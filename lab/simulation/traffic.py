@@ -22,6 +22,11 @@ class Traffic:
         self._begins = iter(schedule.heads)
         self._concurrency = workload.concurrency
 
+    @property
+    def follows(self) -> bool:
+        """Whether what is sent, or when, depends on when something else has ended."""
+        return bool(self._followers) or self._concurrency is not None
+
     def first(self) -> Iterator[tuple[float, int]]:
         """When to send which job, in order of time, as far as that depends on no other."""
         if self._concurrency is None:

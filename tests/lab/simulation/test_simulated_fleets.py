@@ -17,7 +17,7 @@ from turnout.core.registry.registry import Registry
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.fleet import Fleet, Mix
-from turnout.lab.simulation.result import simulate
+from turnout.lab.simulation.runs.result import simulate
 from turnout.lab.simulation.traffic import Traffic
 from turnout.plugins.routers.score import Score
 
@@ -118,7 +118,9 @@ def test_a_router_that_points_nowhere_is_named() -> None:
         list(fleet.serve(Traffic(workload), Mix(workload, 0, 1000)))
 
 
-@pytest.mark.parametrize("router", ["round-robin", "prefix-affinity:slack=0"])
+@pytest.mark.parametrize(
+    "router", [pytest.param("round-robin", marks=pytest.mark.slow), "prefix-affinity:slack=0"]
+)
 def test_several_processes_find_the_same(router: str) -> None:
     simulation = simulation_of(sharing(60, 60.0), replicas=4, router=router, pool=1040)
     told: list[int] = []

@@ -20,6 +20,7 @@ from turnout.lab.results.record import Record
 from turnout.lab.results.summary import Accumulator, Summary
 from turnout.lab.simulation.fleet import Fleet, Mix
 from turnout.lab.simulation.replica import Totals
+from turnout.lab.simulation.runs.windows import WindowedFleet, windowed
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.simulation.traffic import Traffic
 
@@ -68,7 +69,7 @@ def simulate(
     goodput: Goodput | None = None,
     progress: Progress = lambda ended: None,
 ) -> SimulationResult:
-    """Runs it, in up to `workers` processes where replicas are independent; the figures are the same.
+    """Runs it, in up to `workers` processes for its replicas; the figures are the same.
 
     Raises ConfigError for what cannot work.
     """
@@ -76,8 +77,11 @@ def simulate(
     registry = Registry.of(simulation.config)
     router = registry.create("router", simulation.router)
     if simulation.replicas == 1 or not divisible(simulation, router):
-        outcome.take(simulation.records(), progress)
-        outcome.totals = simulation.totals
+        if workers > 1 and windowed(simulation):
+            _take_windowed(outcome, simulation, router, workers, progress)
+        else:
+            outcome.take(simulation.records(), progress)
+            outcome.totals = simulation.totals
         return outcome
     shares = _shares(simulation, router)
     # One after the other, however many are at work: sums of floats depend on their order.
@@ -93,6 +97,19 @@ def divisible(simulation: Simulation, router: Router) -> bool:
     if simulation.watch is not None or simulation.recording is not None:
         return False
     return not (router.watches or workload.concurrency or any(job.session for job in workload.jobs))
+
+
+def _take_windowed(
+    outcome: SimulationResult, simulation: Simulation, router: Router, workers: int, progress: Progress
+) -> None:
+    """The fleet in several processes, window by window."""
+    fleet = WindowedFleet(simulation, router, workers)
+    mix = Mix(simulation.workload, simulation.seed, simulation.cost.model.vocab_size)
+    try:
+        outcome.take(fleet.serve(Traffic(simulation.workload), mix), progress)
+        outcome.totals = fleet.totals()
+    finally:
+        fleet.close()
 
 
 def _parts(
