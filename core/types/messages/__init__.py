@@ -1,0 +1,78 @@
+"""The messages between a server and its engine: plain data, encoded with msgspec.
+
+A ``Command`` goes to the engine, an ``Event`` comes back.
+"""
+
+from turnout.core.types.messages.commands import (
+    Abort,
+    AdminCommand,
+    AnnouncePrefixes,
+    Command,
+    ListPlugins,
+    ListPrefixes,
+    PinPrefix,
+    Reset,
+    SetScheduler,
+    ShowKV,
+    ShowScheduler,
+    Shutdown,
+    StartProfile,
+    StopProfile,
+    Submit,
+    UnpinPrefix,
+    Watch,
+)
+from turnout.core.types.messages.deltas import Delta, PromptScores
+from turnout.core.types.messages.events import Event, Failed, LoadProgress, ModelFacts, Ready, Reply
+from turnout.core.types.messages.states import (
+    STATS_SECONDS,
+    KVGroupState,
+    KVSnapshot,
+    PinnedPrefix,
+    PinnedPrefixes,
+    PluginFigure,
+    PluginState,
+    PluginStates,
+    ProfileFiles,
+    SchedulerState,
+    Stats,
+)
+
+__all__ = [
+    "STATS_SECONDS",
+    "Abort",
+    "AdminCommand",
+    "AnnouncePrefixes",
+    "Command",
+    "Delta",
+    "Event",
+    "Failed",
+    "KVGroupState",
+    "KVSnapshot",
+    "ListPlugins",
+    "ListPrefixes",
+    "LoadProgress",
+    "ModelFacts",
+    "PinPrefix",
+    "PinnedPrefix",
+    "PinnedPrefixes",
+    "PluginFigure",
+    "PluginState",
+    "PluginStates",
+    "ProfileFiles",
+    "PromptScores",
+    "Ready",
+    "Reply",
+    "Reset",
+    "SchedulerState",
+    "SetScheduler",
+    "ShowKV",
+    "ShowScheduler",
+    "Shutdown",
+    "StartProfile",
+    "Stats",
+    "StopProfile",
+    "Submit",
+    "UnpinPrefix",
+    "Watch",
+]
