@@ -81,6 +81,7 @@ def decide(router: str) -> float:
                 name = bytes([number, prompts.index(prompt)]) + end.to_bytes(4, "little")
                 index.note(str(number), [BlockStored(name, parent, prompt[begin:end], block)])
                 begin, parent = end, name
+    prompts = [index.packed(prompt) for prompt in prompts]  # as in the thread that tokenizes
     replicas = [
         Replica(str(number), rng.randrange(8), rng.randrange(9999), find=index.find) for number in range(64)
     ]

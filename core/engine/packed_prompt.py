@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import pairwise
 
-__all__ = ["ID_BYTES", "PackedPrompt", "packed", "unpacked"]
+__all__ = ["ID_BYTES", "PackedPrompt", "digest", "packed", "unpacked"]
 
 ID_BYTES = array("I").itemsize
 
@@ -16,11 +17,17 @@ class PackedPrompt(list[int]):
     It must not change. It is sent to engines as any list.
     """
 
-    __slots__ = ("packed",)
+    __slots__ = ("digests", "packed")
 
-    def __init__(self, prompt: Sequence[int]) -> None:
+    def __init__(self, prompt: Sequence[int], positions: Sequence[int] = ()) -> None:
+        """`positions`: from 0 on; `digests` has the `digest` of the ids between each two of them."""
         super().__init__(prompt)
-        self.packed = _pack(self)
+        self.packed = ids = _pack(self)
+        self.digests = [digest(ids[a * ID_BYTES : b * ID_BYTES]) for a, b in pairwise(positions)]
+
+
+digest = hash
+"""Of packed ids; the same in one process alone."""
 
 
 def packed(prompt: Sequence[int]) -> bytes:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from turnout.core import limits
-from turnout.core.engine.packed_prompt import ID_BYTES, packed
+from turnout.core.engine.packed_prompt import ID_BYTES, PackedPrompt, digest, packed
 from turnout.core.interfaces.router import Routable
 from turnout.core.types.block_events import BlockEvent, BlockRemoved, BlockStored, marks
 
@@ -60,6 +60,12 @@ class PrefixIndex:
         if bit := self._bits.pop(engine, 0):
             del self._engines[_number(bit)]
 
+    def packed(self, prompt: Sequence[int]) -> PackedPrompt:
+        """A prompt in which `find` looks up least; may be called in any thread."""
+        size = self._block_size
+        positions = [0, *takewhile(len(prompt).__ge__, marks(size))] if size else ()
+        return PackedPrompt(prompt, positions)
+
     def find(self, request: Routable) -> Mapping[str, int]:
         """Returns how many leading tokens of a prompt engines have; those that have none may be missing."""
         if request is not self._asked:
@@ -86,7 +92,7 @@ class PrefixIndex:
         if event.block_size != self._block_size:
             self._block_size, self._positions = event.block_size, [0]
             self._next_mark = marks(event.block_size).__next__
-        key = keys[event.block_hash] = hash((parent, packed(event.token_ids)))
+        key = keys[event.block_hash] = hash((parent, digest(packed(event.token_ids))))
         others, mine = self._holders.get(key), self._bits[engine]
         # Nearly always one engine's: its bit is then one object, however many marks it has.
         self._holders[key] = mine if others is None else others | mine
@@ -104,20 +110,30 @@ class PrefixIndex:
     def _longest(self, prompt: Sequence[int], salt: str) -> Mapping[str, int]:
         lengths: list[tuple[int, int]] = []
         """Sets of engines, and how far they go; each set is part of the one before."""
-        key, having, end, ids = hash(salt), -1, 0, packed(prompt)
-        for begin, end in pairwise(self._marks_up_to(len(ids) // ID_BYTES)):
-            key = hash((key, ids[begin * ID_BYTES : end * ID_BYTES]))
-            left = having & self._holders.get(key, 0)
+        positions = self._marks_up_to(len(prompt))
+        key, having, begin, holders = hash(salt), -1, 0, self._holders
+        for place, each in enumerate(self._digests(prompt, positions), 1):
+            key = hash((key, each))
+            left = having & holders.get(key, 0)
             if left != having:
                 if begin:
                     lengths.append((having, begin))
                 having = left
                 if not left:
                     break
+            begin = positions[place]
         else:
-            lengths.append((having if end else 0, end))
+            lengths.append((having if begin else 0, begin))
         engines = self._engines
         return {engines[number]: end for having, end in lengths for number in _numbers(having)}
+
+    def _digests(self, prompt: Sequence[int], positions: Sequence[int]) -> Iterable[int]:
+        """Of the ids between each two marks."""
+        if isinstance(prompt, PackedPrompt) and len(prompt.digests) == len(positions) - 1:
+            return prompt.digests
+        if not (ids := packed(prompt)):
+            return ()
+        return (digest(ids[a * ID_BYTES : b * ID_BYTES]) for a, b in pairwise(positions))
 
     def _marks_up_to(self, length: int) -> Sequence[int]:
         """The marks of a prompt, from 0 on."""

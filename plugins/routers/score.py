@@ -10,7 +10,7 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, Routable, Router
-from turnout.plugins.routers.turns import Turns
+from turnout.plugins.routers.turns import Places, Turns
 
 __all__ = ["Score"]
 
@@ -46,6 +46,7 @@ class Score(Router):
         self._expected: OrderedDict[int, str] = OrderedDict()
         """Where prompts of a beginning were sent last."""
         self._turns = Turns()
+        self._places = Places()
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
         begin = hash((request.cache_salt, tuple(request.prompt[:BEGIN])))
@@ -59,11 +60,10 @@ class Score(Router):
         idle = [number for number, load in enumerate(loads) if load == least]
         idlest = self._turns.longest_ago(idle, replicas)
         best, index = found.get(replicas[idlest].name, 0) / length, idlest
-        for number, replica in enumerate(replicas) if found else ():
-            if replica.name in found:
-                score = found[replica.name] / length - cost * (loads[number] - least)
-                if score > best:
-                    best, index = score, number
+        for number in sorted(self._places.of(found, replicas)):
+            score = found[replicas[number].name] / length - cost * (loads[number] - least)
+            if score > best:
+                best, index = score, number
         self._turns.note(replicas[index])
         self._remember(begin, replicas[index].name)
         return index

@@ -1,4 +1,4 @@
-"""Which replicas were chosen longest ago, for routers that have them take turns among equals."""
+"""What routers keep of replicas: which were chosen longest ago, and where those of a name stand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from turnout.core.interfaces.router import Replica
 
-__all__ = ["Turns"]
+__all__ = ["Places", "Turns"]
 
 
 class Turns:
@@ -26,3 +26,22 @@ class Turns:
         """Notes that a replica was chosen for the next request."""
         self._count += 1
         self._chosen[replica.name] = self._count
+
+
+class Places:
+    """Knows replicas by name, for routers that look at a few of many."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def of(self, names: Iterable[str], replicas: Sequence[Replica]) -> list[int]:
+        """Returns the indices of those of these names, as far as they are there."""
+        found = []
+        for name in names:
+            at = self._places.get(name, -1)
+            if not (0 <= at < len(replicas) and replicas[at].name == name):
+                self._places = {replica.name: index for index, replica in enumerate(replicas)}
+                at = self._places.get(name, -1)
+            if at >= 0:
+                found.append(at)
+        return found

@@ -21,7 +21,6 @@ import msgspec
 
 from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
-from turnout.core.engine.packed_prompt import PackedPrompt
 from turnout.core.errors import ConfigError, Overloaded
 from turnout.core.interfaces.router import Routable, Router
 from turnout.core.logs import about, current_request
@@ -202,7 +201,7 @@ class Fleet(Replicas):
 
     def packed(self, prompt: list[int]) -> list[int]:
         """A prompt as the router reads it fastest; to be called in the thread that tokenizes."""
-        return PackedPrompt(prompt) if self._reads_caches and len(self.replicas) > 1 else prompt
+        return self._prefixes.packed(prompt) if self._reads_caches and len(self.replicas) > 1 else prompt
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         replica = self._place.get(request_id)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -100,7 +100,7 @@ class WindowedFleet:
 
     def serve(self, traffic: Traffic, mix: Mix) -> Iterator[Record]:
         """Records in the order in which requests end."""
-        due, now = _Due(traffic, mix), 0.0
+        due, now = _Due(traffic, mix, self._routing.packed), 0.0
         while self._open or due.next < inf:
             if not self._open:
                 now = max(now, due.next)
@@ -178,8 +178,9 @@ class WindowedFleet:
 class _Due:
     """What is to be sent next."""
 
-    def __init__(self, traffic: Traffic, mix: Mix) -> None:
+    def __init__(self, traffic: Traffic, mix: Mix, packed: Callable[[Sequence[int]], PackedPrompt]) -> None:
         self.mix = mix
+        self._packed = packed
         self._traffic, self._first = traffic, traffic.first()
         self._looked: deque[tuple[float, int]] = deque()
         """Those of the first that have been looked at, by time."""
@@ -213,7 +214,7 @@ class _Due:
     def prompt(self, index: int) -> PackedPrompt:
         """To be asked for once."""
         made = self._prompts.pop(index, None)
-        return PackedPrompt(self.mix.prompt(index)) if made is None else made
+        return self._packed(self.mix.prompt(index)) if made is None else made
 
     def prepare(self) -> bool:
         """Make a prompt before it is due; returns whether there is another one to make."""
@@ -221,7 +222,7 @@ class _Due:
             return False
         _, index = self._looked[-1]
         if not self.mix.jobs[index].session:  # else it depends on answers
-            self._prompts[index] = PackedPrompt(self.mix.prompt(index))
+            self._prompts[index] = self._packed(self.mix.prompt(index))
         return True
 
     def _look(self) -> bool:
