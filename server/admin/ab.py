@@ -47,6 +47,8 @@ class ArmState(msgspec.Struct):
     """Why it failed, else null."""
     restarts: int
     """Engines of it that were [lost and replaced](../how-to/serve.md#when-the-engine-dies)."""
+    session: str | None
+    """A name for `X-Session-Id` that has a request served by this arm, while it serves."""
 
 
 class ABReport(msgspec.Struct):
@@ -96,8 +98,9 @@ def _report(arms: Arms, trial: Trial) -> Response:
 
 def report_of(arms: Arms, trial: Trial) -> ABReport:
     """What is told of the arms."""
-    return ABReport([_state(arm) for arm in arms.all], trial.results())
+    return ABReport([_state(arm, arms.sessions.get(arm.name)) for arm in arms.all], trial.results())
 
 
-def _state(arm: ServedArm) -> ArmState:
-    return ArmState(arm.name, dict(arm.changes), arm.share, arm.state, arm.reason, arm.client.restarts)
+def _state(arm: ServedArm, session: str | None) -> ArmState:
+    restarts = arm.client.restarts
+    return ArmState(arm.name, dict(arm.changes), arm.share, arm.state, arm.reason, restarts, session)

@@ -13,7 +13,7 @@ from typing import Literal
 from turnout.config import EngineConfig
 from turnout.core.interfaces.trial import Trial
 from turnout.core.types.messages import ModelFacts, Ready
-from turnout.server.fleet.assignment import session_position
+from turnout.server.fleet.assignment import named_session, session_position
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.errors import ApiError
 from turnout.text.model_format import ModelFormat
@@ -23,6 +23,7 @@ __all__ = ["Arms", "ServedArm", "State"]
 
 logger = logging.getLogger(__name__)
 
+MAX_TRIED = 2000
 POLL_SECONDS = 0.02
 """How often to look whether an arm has finished its requests."""
 
@@ -153,6 +154,17 @@ class Arms:
                 return arm
             position -= arm.share
         return rest
+
+    @cached_property
+    def sessions(self) -> Mapping[str, str]:
+        """A session that belongs to each arm, to try it; none of an arm with hardly any share."""
+        found: dict[str, str] = {}
+        for number in range(MAX_TRIED):
+            name = f"try-{number}"
+            found.setdefault(self._belonging(named_session(name)).name, name)
+            if len(found) == len(self.all):
+                break
+        return found
 
     def named(self, name: str | None) -> ServedArm:
         """The active arm of this name; without a name, the only one. Raises ApiError."""

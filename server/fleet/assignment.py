@@ -9,7 +9,12 @@ from starlette.requests import Request
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.server.http.errors import REQUEST_ID
 
-__all__ = ["session_of", "session_position"]
+__all__ = ["named_session", "session_of", "session_position"]
+
+
+def named_session(name: str) -> str:
+    """The session that a client names in `SESSION_HEADER`."""
+    return f"session {name}"
 
 
 def session_of(request: Request, user: str | None, id: str) -> str:

@@ -114,6 +114,11 @@ def test_a_session_meets_one_arm_and_its_answers_say_which(two: RunningServer) -
             assert {answer.json()["model"] for answer in answers} == {"echo"}
 
 
+def test_a_session_of_each_arm_is_named(two: RunningServer) -> None:
+    for arm in two.http.get(AB).json()["arms"]:
+        assert ask(two, arm["session"]).headers[ARM_HEADER] == arm["name"]
+
+
 def test_a_user_is_a_session_too(two: RunningServer) -> None:
     arms = [
         two.post(COMPLETIONS, prompt="ab", max_tokens=1, user=f"u{number % 5}").headers[ARM_HEADER]
