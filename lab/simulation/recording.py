@@ -83,6 +83,7 @@ class Recording:
             requests=news.requests,
             progress=news.progress,
             spans=news.spans,
+            breadths=news.breadths,
             steps=news.steps,
             kv=news.kv,
         )

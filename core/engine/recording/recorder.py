@@ -199,6 +199,7 @@ class Recorder:
             requests=requests,
             progress=progress,
             spans=self._tracks.take_spans(),
+            breadths=self._tracks.take_breadths(),
             steps=steps,
             kv=self._kv(now),
         )

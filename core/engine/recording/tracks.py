@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from turnout.core.types.live.news import LiveRequest, Phase, Progress, SpanNews
+from turnout.core.types.live.news import Breadth, LiveRequest, Phase, Progress, SpanNews
 from turnout.core.types.request import Request
 
 __all__ = ["Tracks"]
@@ -34,6 +34,9 @@ class Tracks:
         """Those in prefill."""
         self._ended: list[LiveRequest] = []
         self._spans: list[SpanNews] = []
+        self._broad: dict[Request, int] = {}
+        """Those that may have several sequences, and how many they have."""
+        self._breadths: list[Breadth] = []
 
     def begin(self, held: Iterable[Request], waiting: Iterable[Request]) -> None:
         """Takes up requests that were there before the record."""
@@ -65,7 +68,9 @@ class Tracks:
             self._turn(request, track, "swapped" if swapped else "preempted", now)
 
     def note_decoding(self, now: float) -> None:
-        """Notes which requests have their prompts behind them, after a step."""
+        """Notes which requests have their prompts behind them, and how many sequences, after a step."""
+        if self._broad:
+            self._note_breadths(now)
         if not self._filling:
             return
         for request in [request for request in self._filling if request.decode_ready]:
@@ -77,6 +82,7 @@ class Tracks:
         if track is None:
             return
         self._filling.pop(request, None)
+        self._broad.pop(request, None)
         self._spans.append((request.id, track.phase, self._epoch + track.since, self._epoch + now))
         self._ended.append(self._told(request, "ended", reason))
 
@@ -90,6 +96,11 @@ class Tracks:
                 track.open_told = True
                 spans.append((request.id, track.phase, self._epoch + track.since, None))
         return spans
+
+    def take_breadths(self) -> list[Breadth]:
+        """Returns how many sequences requests have since when, where that has changed since the last call."""
+        breadths, self._breadths = self._breadths, []
+        return breadths
 
     def take_requests(self) -> tuple[list[LiveRequest], list[Progress]]:
         """Returns the requests that came or ended since the last call, and the progress of the others."""
@@ -113,6 +124,14 @@ class Tracks:
         self._tracks[request] = _Track(phase, since)
         if phase == "prefill":
             self._filling[request] = None
+        if request.params.n > 1 or request.params.use_beam_search:
+            self._broad[request] = 1
+
+    def _note_breadths(self, now: float) -> None:
+        for request, before in self._broad.items():
+            if (several := len(request.live)) != before:
+                self._broad[request] = several
+                self._breadths.append((request.id, self._epoch + now, several))
 
     def _turn(self, request: Request, track: _Track, phase: Phase, now: float) -> None:
         """Ends a request's span, and begins the next."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from turnout.core.types.live.news import (
+    Breadth,
     LiveKV,
     LiveRequest,
     LiveStats,
@@ -45,6 +46,8 @@ class LiveEngine(msgspec.Struct, kw_only=True, omit_defaults=True):
     """News of the others: id, state, `computed`, `output_tokens` and `preemptions`."""
     spans: list[SpanNews] = []
     """Phases of requests: id, phase, start, and end, or null while it goes on."""
+    breadths: list[Breadth] = []
+    """Of requests with several sequences: id, a time, and how many of them run from then on."""
     steps: list[StepTrace] = []
     """Those computed since the event before."""
     kv: LiveKV | None = None

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 __all__ = [
+    "Breadth",
     "EngineNews",
     "Grant",
     "LiveKV",
@@ -65,6 +66,8 @@ Progress = tuple[str, Phase, int, int, int]
 """A request's id, and what changed of it: its state, `computed`, `output_tokens` and `preemptions`."""
 SpanNews = tuple[str, Phase, float, float | None]
 """A request's id, a phase, when it began, and when it ended; None: it goes on."""
+Breadth = tuple[str, float, int]
+"""A request's id, and since when how many of its sequences run: choices that have not ended, or beams."""
 Grant = tuple[str, int, Literal["prefill", "decode"], int, int]
 """A request's id, the tokens that it computes in a step and as what, how many are computed after the step,
 and how many there are."""
@@ -171,5 +174,7 @@ class EngineNews(msgspec.Struct, tag=True, kw_only=True, omit_defaults=True):
     """Those that are new, have ended, or have changed in more than their progress."""
     progress: list[Progress] = []
     spans: list[SpanNews] = []
+    breadths: list[Breadth] = []
+    """Of requests with several sequences."""
     steps: list[StepTrace] = []
     kv: LiveKV | None = None

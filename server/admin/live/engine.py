@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 from turnout.core.types.live.event import LiveEngine
 from turnout.core.types.live.news import (
+    Breadth,
     EngineNews,
     LiveKV,
     LiveRequest,
@@ -16,6 +18,10 @@ from turnout.core.types.live.news import (
 )
 
 __all__ = ["EngineKey", "WatchedEngine"]
+
+
+MAX_BREADTHS = 64
+"""Of a request that are kept for those who begin to watch."""
 
 
 class EngineKey(NamedTuple):
@@ -42,6 +48,8 @@ class WatchedEngine:
         """The requests that have not ended."""
         self._spans: dict[str, list[SpanNews]] = {}
         """Theirs."""
+        self._breadths: dict[str, deque[Breadth]] = {}
+        """Of those with several sequences, the latest."""
         self._kv: LiveKV | None = None
         self._scheduler = ""
         self._stats = LiveStats()
@@ -49,7 +57,7 @@ class WatchedEngine:
 
     def hear(self, news: EngineNews) -> None:
         if news.began:
-            self.live, self._spans, self._fresh = {}, {}, _Fresh(began=True)
+            self.live, self._spans, self._breadths, self._fresh = {}, {}, {}, _Fresh(began=True)
         self._scheduler, self._stats, self._kv = news.scheduler, news.stats, news.kv or self._kv
         self._fresh.changed = True
         self._fresh.kv = news.kv or self._fresh.kv
@@ -59,6 +67,8 @@ class WatchedEngine:
             self._progress(progress)
         for span in news.spans:
             self._span(span)
+        for breadth in news.breadths:
+            self._breadth(breadth)
         self._fresh.steps += news.steps
 
     def put(self, request: LiveRequest) -> None:
@@ -73,6 +83,7 @@ class WatchedEngine:
             return
         self.live.pop(request.id, None)
         self._spans.pop(request.id, None)
+        self._breadths.pop(request.id, None)
 
     def _progress(self, progress: Progress) -> None:
         if (request := self.live.get(progress[0])) is None:
@@ -88,6 +99,11 @@ class WatchedEngine:
             if known and known[-1][2] == span[2]:
                 known.pop()
             known.append(span)
+
+    def _breadth(self, breadth: Breadth) -> None:
+        self._fresh.breadths.append(breadth)
+        if breadth[0] in self.live:
+            self._breadths.setdefault(breadth[0], deque(maxlen=MAX_BREADTHS)).append(breadth)
 
     # -------------------------------------------------------------- what is told
 
@@ -105,6 +121,7 @@ class WatchedEngine:
             told.began, told.policies = True, self._policies
         told.requests, told.progress = list(fresh.requests.values()), list(fresh.progress.values())
         told.spans, told.steps, told.kv = fresh.spans, fresh.steps, fresh.kv
+        told.breadths = fresh.breadths
         return told
 
     def whole(self) -> LiveEngine:
@@ -113,6 +130,7 @@ class WatchedEngine:
         told.policies, told.kv = self._policies, self._kv
         told.requests = list(self.live.values())
         told.spans = [span for spans in self._spans.values() for span in spans]
+        told.breadths = [each for breadths in self._breadths.values() for each in breadths]
         return told
 
     @property
@@ -141,5 +159,6 @@ class _Fresh:
         self.progress: dict[str, Progress] = {}
         """Of requests that are not among those."""
         self.spans: list[SpanNews] = []
+        self.breadths: list[Breadth] = []
         self.steps: list[StepTrace] = []
         self.kv: LiveKV | None = None

@@ -24,6 +24,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.types.live.event import LiveEngine, LiveEvent
 from turnout.core.types.live.news import EngineNews, LiveRequest
+from turnout.plugins.defaults import KV, KV_EVICTION
 from turnout.server.admin.ab import report_of
 from turnout.server.admin.live.engine import EngineKey, WatchedEngine
 from turnout.server.admin.live.parts import decoded, encoded
@@ -198,7 +199,9 @@ class LiveFeed:
         engine = self._engines.pop(key)
         self._clients.pop(key).client.hear_news = _ignore
         engine.set_state("gone")
-        return msgspec.structs.replace(engine.whole(), requests=[], spans=[], kv=None, policies={})
+        return msgspec.structs.replace(
+            engine.whole(), requests=[], spans=[], breadths=[], kv=None, policies={}
+        )
 
     def _first(self) -> list[bytes]:
         """Events with all that is known."""
@@ -222,6 +225,8 @@ class LiveFeed:
 def _policies(arm: ServedArm, replica: FleetReplica) -> dict[str, str]:
     config = arm.config if replica.generation is None else replica.generation.config
     chosen = {kind: getattr(config, kind, None) for kind in POLICY_KINDS}
+    if str(chosen["kv"]).partition(":")[0] == KV:  # which evicts
+        chosen["kv_eviction"] = chosen["kv_eviction"] or KV_EVICTION
     return {kind: str(value) for kind, value in chosen.items() if value is not None}
 
 

@@ -52,6 +52,7 @@ def _pieces(engine: LiveEngine) -> Iterator[LiveEngine]:
             requests=requests[place * REQUESTS :][:REQUESTS],
             progress=progress[place * PROGRESS :][:PROGRESS],
             spans=spans[place * SPANS :][:SPANS],
+            breadths=[] if place else engine.breadths,
             steps=steps[place * STEPS :][:STEPS],
         )
         place += 1

@@ -65,6 +65,18 @@ def test_a_request_waits_is_computed_and_decodes() -> None:
     assert all(time >= EPOCH for span in spans for time in span if time is not None)
 
 
+def test_a_request_of_several_choices_tells_how_many_still_run() -> None:
+    engine = toy_engine(Fcfs(), toy_kv(64, 4))
+    recorder = _watched(engine)
+    request = toy_request("r0", [1, 2, 3], "parallel", 8, n=3)
+    drive(engine, [(0, request)])
+    breadths = _news(engine, recorder).breadths
+    assert next((id, number) for id, _, number in breadths) == ("r0", 3)
+    numbers, times = [number for *_, number in breadths], [at for _, at, _ in breadths]
+    assert numbers == sorted(numbers, reverse=True) and times == sorted(times) and times[0] >= EPOCH
+    assert not recorder.news(engine.stats(), "fcfs").breadths
+
+
 def test_a_step_tells_order_grants_admissions_and_what_the_policy_says() -> None:
     engine = toy_engine(Fcfs(), toy_kv(64, 4), slots=2)
     recorder = _watched(engine)
