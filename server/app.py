@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from turnout.server.admin import scheduler as admin_scheduler
 from turnout.server.admin.console.page import show_console, show_file
 from turnout.server.admin.live.feed import LiveFeed
 from turnout.server.admin.live.handler import show_live
+from turnout.server.admin.live.history import History, show_history
 from turnout.server.admin.live.trace import show_trace
 from turnout.server.api import models, tokenization
 from turnout.server.api.batches import batches, files
@@ -76,10 +77,11 @@ from turnout.server.http.trailing_slash import TrailingSlashMiddleware
 from turnout.server.storage.stores import Stores
 
 if TYPE_CHECKING:
-    from turnout.server.http.telemetry.metrics import Metrics
     from turnout.server.http.telemetry.traces import Traces
 
 __all__ = ["create_app"]
+
+Run = Callable[[], Coroutine[object, object, None]]
 
 ROUTES = [
     Route("/", models.index),
@@ -139,6 +141,7 @@ ROUTES = [
     Route("/admin/ab", admin_ab.show_arms),
     Route("/admin/ab", admin_ab.change_arms, methods=["POST"]),
     Route("/admin/kv", admin_kv.show_kv),
+    Route("/admin/history", show_history),
     Route("/admin/live", show_live),
     Route("/admin/models", admin_models.show_models),
     Route("/admin/models", admin_models.change_models, methods=["POST"]),
@@ -200,7 +203,7 @@ def create_app(
     if traces is not None:
         writers.append(traces.write)
     context = Context(models, config, load, keys, Stores.open(config), writers=writers, fronts=fronts)
-    memory = RequestMemory(config.request_memory)
+    memory, history = RequestMemory(config.request_memory), History(context)
     app = Starlette(
         routes=ROUTES,
         middleware=[
@@ -223,28 +226,37 @@ def create_app(
             TurnoutError: respond_to_error,
             Exception: respond_to_error,
         },
-        lifespan=partial(_lifespan, context, memory, traces, None if front else opened_metrics(config)),
+        lifespan=partial(
+            _lifespan, context, memory, traces, _beside(context, history) if front is None else []
+        ),
     )
     app.state.context = context
     app.state.live = LiveFeed(models)
+    app.state.history = history
     app.state.pace = Pace()
     app.state.decoding = Turns("bodies", limits.BODIES_BEFORE, limits.TURN_SECONDS)
     return app
 
 
+def _beside(context: Context, history: History) -> list[Run]:
+    """What goes on for as long as the server serves."""
+    measured = opened_metrics(context.config)
+    sending = [] if measured is None else [partial(measured.run, partial(collected, context, keys=True))]
+    return [history.run, *sending]
+
+
 @asynccontextmanager
 async def _lifespan(
-    context: Context, memory: RequestMemory, traces: Traces | None, measured: Metrics | None, app: Starlette
+    context: Context, memory: RequestMemory, traces: Traces | None, beside: Sequence[Run], app: Starlette
 ) -> AsyncGenerator[None, None]:
-    collect = partial(collected, context, keys=True)
-    sending = None if measured is None else asyncio.create_task(measured.run(collect))
+    tasks = [asyncio.create_task(run()) for run in beside]
     try:
         async with context.lifespan(app), running_batches(app, context, memory, BATCHED):
             yield
     finally:
-        if sending is not None:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if traces is not None:
             await asyncio.to_thread(traces.close)
 

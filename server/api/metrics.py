@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -23,7 +24,7 @@ from turnout.server.metrics.figures import Summed, figures_of
 from turnout.server.metrics.model_metrics import ModelScrape
 from turnout.server.metrics.vllm_names import named
 
-__all__ = ["collected", "metrics", "own_figures"]
+__all__ = ["collected", "measured", "metrics", "own_figures"]
 
 OPENMETRICS = "application/openmetrics-text"
 AS_BYTES = 2**18
@@ -81,23 +82,24 @@ def own_figures(context: Context) -> bytes:
     return figures_of(context.about(context.served).metrics[arm.name].registry)
 
 
-async def _measured(context: Context, arm: ServedArm) -> Collector:
-    """What the server measures, in all its processes."""
-    own = context.metrics[arm.name].registry
+async def measured(context: Context, arm: ServedArm, names: Sequence[str] = ()) -> Collector:
+    """What the server measures, in all its processes. names: of the samples that are wanted; all if empty."""
+    registry = context.metrics[arm.name].registry
+    own: Collector = registry.restricted_registry(names) if names else registry
     return own if context.fronts is None else Summed(own, await context.fronts.measured())
 
 
 async def _scrape(context: Context, arm: ServedArm) -> Collector:
     """Of an arm: what the server measures, then what its engines report, by replica if it has several."""
-    replicas, measured = arm.client.replicas, await _measured(context, arm)
+    replicas, own = arm.client.replicas, await measured(context, arm)
     if not replicas:
-        return measured
+        return own
     scrapes = await asyncio.gather(*(_engine(context, arm, replica) for replica in replicas))
     engines: Collector = scrapes[0]
     if len(replicas) > 1:
         named = zip(replicas, scrapes, strict=True)
         engines = Labelled("replica", {replica.name: scrape for replica, scrape in named})
-    return Together([measured, engines])
+    return Together([own, engines])
 
 
 async def _engine(context: Context, arm: ServedArm, replica: FleetReplica) -> Scrape:

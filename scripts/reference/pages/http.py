@@ -19,6 +19,7 @@ from turnout.scripts.reference.tables import code, markdown, paragraph, table
 from turnout.scripts.reference.values import field_values
 from turnout.server.admin.ab import ArmState
 from turnout.server.admin.kv import KVReport
+from turnout.server.admin.live.history import HistoryPoint
 from turnout.server.admin.models import ModelChange, ModelStatus
 from turnout.server.admin.prefixes import PrefixRequest, PrefixState
 from turnout.server.admin.replicas import ReplicaState
@@ -76,6 +77,7 @@ TOLD = {
     "/tokenizer_info": "http-api.md#tokens",
     "/admin/scheduler": "admin-api.md#the-scheduling-policy",
     "/admin/ab": "admin-api.md#the-arms-of-a-live-test",
+    "/admin/history": "admin-api.md#the-last-hour",
     "/admin/live": "admin-api.md#live-events",
     "/admin/trace": "../how-to/observe.md#programs",
     "/start_profile": "../how-to/observe.md#profiles",
@@ -113,6 +115,7 @@ def blocks() -> Blocks:
         "live engine": lambda: _answer(LiveEngine, EngineNews),
         "live request": lambda: _answer(LiveRequest),
         "live step": lambda: _answer(StepTrace),
+        "history": lambda: _answer(HistoryPoint),
         "body of prefixes": lambda: _body(PrefixRequest),
         "prefixes": lambda: _answer(PrefixState),
     }
