@@ -11,7 +11,7 @@ import { watchForKey } from "./shell/login.js";
 import { buildTools } from "./shell/tools.js";
 import { notice } from "./shell/notice.js";
 import * as timeline from "./panels/timeline/timeline.js";
-import * as memory from "./panels/memory.js";
+import * as memory from "./panels/memory/memory.js";
 import * as decisions from "./panels/decisions.js";
 import * as policies from "./panels/policies/policies.js";
 import * as playground from "./panels/playground/playground.js";

@@ -30,6 +30,7 @@ class MadeUpServer:
     def __init__(self, feed: Feed, *, key: str = "", recording: Event | None = None) -> None:
         self.feed, self.key, self.recording = feed, key, recording
         self.arms: Event | None = None
+        self.history: Event = {"seconds": 15, "engines": []}
         self.loaded = {"tiny": "loaded", "other": "unloaded"}
         """The state of each model."""
         self.pinned: set[str] = set()
@@ -41,6 +42,7 @@ class MadeUpServer:
                 Route("/console/trace.json", self._trace),
                 Route("/console/{file:path}", show_file),
                 Route("/admin/live", self._live),
+                Route("/admin/history", self._history),
                 Route("/admin/plugins", self._plugins),
                 Route("/admin/replicas", self._replicas, methods=["GET", "POST"]),
                 Route("/admin/models", self._on_demand, methods=["GET", "POST"]),
@@ -83,6 +85,9 @@ class MadeUpServer:
 
     async def _trace(self, request: Request) -> Response:
         return JSONResponse(self.recording)
+
+    async def _history(self, request: Request) -> Response:
+        return JSONResponse(self.history)
 
     async def _plugins(self, request: Request) -> Response:
         names = ["fcfs", "sjf", "vtc"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,61 @@ def test_a_step_that_goes_on_as_the_one_before_shows_what_that_one_granted(serve
     expect(panel.locator(".grant")).to_have_count(2)
     expect(panel).to_contain_text("cmpl-b +1 decode")
     assert not last["order"] or last["order"][0][-5:] in panel.inner_text()
+
+
+def test_figures_of_the_hour_before_the_page_was_opened_are_shown(serve, open_page) -> None:
+    _, event = busy()
+    began = event["at"] - 3600
+    points = [
+        {
+            "at": began + 15 * number,
+            "output_tokens": 15 * 700,
+            "preemptions": 2,
+            "running": 3,
+            "ttft": 0.25,
+            "ttft95": 4.0,
+        }
+        for number in range(200)
+    ]
+    server = serve(still(event))
+    server.history["engines"] = [{"model": "tiny", "arm": "", "replica": "0", "points": points}]
+    page = open_page(f"{server.url}#figures")
+    page.get_by_label("Window").last.select_option("60")
+    shown = page.locator("canvas.chart")
+    expect(shown.nth(0)).to_have_attribute("aria-label", re.compile(r"Throughput: .* 700 at most"))
+    expect(shown.nth(3)).to_have_attribute("aria-label", re.compile(r"TTFT: .* 4.00 s at most"))
+    expect(shown.nth(5)).to_have_attribute("aria-label", re.compile(r"preemptions: .* 8.00 at most"))
+
+
+@pytest.mark.slow
+def test_a_request_of_several_choices_is_a_bar_of_several_stripes(serve, open_page) -> None:
+    _, event = busy(1.0)
+    at, engine = event["at"], event["engines"][0]
+    one = {"id": "a", "prompt_tokens": 9, "max_tokens": 9, "n": 4, "arrival": at - 20, "state": "decode"}
+    spans = [["a", "decode", at - 20, None]]
+    engine |= {"requests": [one], "spans": spans, "breadths": [["a", at - 20, 4], ["a", at - 10, 1]]}
+    page = open_page(serve(still(event)).url)
+    bars = page.locator("canvas.bars")
+    bars.press("ArrowDown")
+    expect(page.locator(".details")).to_contain_text("1 of 4")
+    inked = """canvas => {
+        const copy = document.createElement("canvas"), scale = devicePixelRatio, ink = [];
+        [copy.width, copy.height] = [canvas.width, canvas.height];
+        const ctx = copy.getContext("2d", { willReadFrequently: true });
+        ctx.drawImage(canvas, 0, 0);
+        const blue = getComputedStyle(document.documentElement).getPropertyValue("--decode").trim();
+        const wanted = [1, 3, 5].map((at) => parseInt(blue.slice(at, at + 2), 16));
+        for (const x of [0.45, 0.9]) {
+            const { data } = ctx.getImageData(canvas.width * x, 22 * scale, 1, 24 * scale);
+            let count = 0;
+            const like = (at) => wanted.every((value, part) => Math.abs(data[at + part] - value) < 12);
+            for (let at = 0; at < data.length; at += 4) count += like(at);
+            ink.push(count);
+        }
+        return ink;
+    }"""
+    four, one_left = bars.evaluate(inked)
+    assert four >= 3 * one_left > 0
 
 
 @pytest.mark.slow

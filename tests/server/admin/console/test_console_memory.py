@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 expect = pytest.importorskip("playwright.sync_api", reason="Playwright is not there: install '.[dev]'").expect
 
 
+def ageless(page: Page) -> str:
+    """The tooltip without what grows by itself."""
+    return re.sub(r"(age|total time)[> ]*[\d.]+ m?s", "", page.get_by_role("tooltip").text_content() or "")
+
+
 def told_at(page: Page, cell: int) -> str:
     """What the tooltip says of a cell in the first row."""
     canvas = page.locator("canvas.pool")
@@ -23,9 +29,9 @@ def told_at(page: Page, cell: int) -> str:
     for x in range(3, 1200, 3):
         if cell == 0:
             break
-        before = page.get_by_role("tooltip").text_content()
+        before = ageless(page)
         canvas.hover(position={"x": x, "y": 3})
-        cell -= page.get_by_role("tooltip").text_content() != before
+        cell -= ageless(page) != before
     return page.get_by_role("tooltip").text_content() or ""
 
 
@@ -36,13 +42,37 @@ def test_a_block_tells_which_request_or_pinned_prefix_it_belongs_to(serve, open_
     steps[-1]["evicted"] = 32
     event = engine.event(now, steps, first=True)
     page = open_page(f"{serve(still(event)).url}#memory")
-    expect(page.locator("#panel-memory")).to_contain_text("of these in the last 100 steps")
+    expect(page.locator("#panel-memory")).to_contain_text("evicted in 100 steps")
     pinned = told_at(page, 0)
     assert "pinned prefix" in pinned and "system-prompt" in pinned
     held = told_at(page, 1)
     assert engine.live[0].id in held and engine.live[0].client in held
     page.get_by_role("tab", name="Decisions").click()
     expect(page.locator("#panel-decisions")).to_contain_text("cache evicted")
+
+
+@pytest.mark.slow
+def test_what_is_cached_tells_how_long_and_which_request_had_it_and_host_memory_is_shown(
+    serve, open_page
+) -> None:
+    now = time.time()
+    engine = MadeUp(rate=0.0)
+    mine = engine.arrive(now - 3.0, client="team-a", prompt=160)
+    engine.run(now - 3.0, 1.0)
+    before = engine.event(now - 2.0, [], first=True)
+    kv = before["engines"][0]["kv"]
+    kv |= {"runs": [["held", 10], ["free", 630]], "owners": [[1, 1, 10]], "holders": [mine.id], "pins": []}
+    after = {**before, "at": now, "first": False}
+    after["engines"] = [
+        {**before["engines"][0], "kv": {**kv, "runs": [["cached", 10], ["free", 630]], "owners": []}}
+    ]
+    page = open_page(f"{serve(still(before, after)).url}#memory")
+    expect(page.locator("canvas.pool")).to_be_visible()
+    cached = told_at(page, 0)
+    assert "age" in cached and "computed by" in cached and f"team-a · {mine.id}" in cached
+    page.locator("canvas.swap").hover(position={"x": 3, "y": 3})
+    expect(page.get_by_role("tooltip")).to_contain_text("swapped out")
+    expect(page.get_by_role("tooltip")).to_contain_text("32 blocks")
 
 
 @pytest.mark.slow

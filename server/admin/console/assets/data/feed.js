@@ -1,5 +1,5 @@
 // The live feed: reads /admin/live into the store, and comes back when the server does.
-import { ask, events, Refusal } from "../lib/api.js";
+import { ask, askJson, events, Refusal } from "../lib/api.js";
 
 const SILENCE_MS = 20_000;
 const [FIRST_WAIT_MS, LAST_WAIT_MS] = [400, 5000];
@@ -49,6 +49,7 @@ export class Feed extends EventTarget {
 
   async #watch(connected) {
     const attempt = (this.#attempt = new AbortController());
+    this.remembered = false;
     let timer = 0;
     const alive = () => {
       clearTimeout(timer);
@@ -63,10 +64,22 @@ export class Feed extends EventTarget {
         this.store.apply(JSON.parse(data));
         connected();
         this.#become("live", "");
+        this.#remember();
       }
     } finally {
       clearTimeout(timer);
       attempt.abort();
+    }
+  }
+
+  /** Asks once what the server kept of the last hour. */
+  async #remember() {
+    if (this.remembered) return;
+    this.remembered = true;
+    try {
+      this.store.remember(await askJson("admin/history"));
+    } catch {
+      // The connection was lost, as the feed says too: it is asked again with the next one.
     }
   }
 

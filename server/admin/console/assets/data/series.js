@@ -1,87 +1,137 @@
-// An engine's figures over the last hour, a bucket a second.
+// An engine's figures over the last hour, a second each: as much room from the start as it ever takes.
 import { quantile } from "../lib/format.js";
 
-const BUCKETS = 3600;
+const SECONDS = 3600;
 const COUNTERS = ["output_tokens", "computed_tokens", "preemptions", "swap_outs"];
+const GAUGES = ["running", "waiting", "kv"];
+const GIVEN = ["ttft", "ttft95", "tpot", "tpot95"];
 const SAMPLES = 64;
 
 export class Series {
   constructor() {
-    this.buckets = [];
+    this.first = this.last = null;
+    /** The second that each place has; those of an hour before are overwritten. */
+    this.held = new Float64Array(SECONDS).fill(-1);
+    this.values = Object.fromEntries([...COUNTERS, ...GAUGES].map((name) => [name, new Float32Array(SECONDS)]));
+    /** Latencies of the requests that ended in each second: [[of first tokens], [of tokens]]; null: none did. */
+    this.samples = new Array(SECONDS).fill(null);
+    /** What the server kept of seconds before this page was opened. */
+    this.given = Object.fromEntries(GIVEN.map((name) => [name, new Float32Array(SECONDS).fill(NaN)]));
     this.ended = [];
   }
 
   /** Takes an engine's `stats`, whose counters grow from its start; a smaller one is of another engine. */
   add(at, stats) {
-    const bucket = this.#bucketOf(at);
-    if (this.last) {
+    const place = this.#placeOf(at);
+    if (this.stats) {
       for (const name of COUNTERS) {
-        const [now, before] = [stats[name] ?? 0, this.last[name] ?? 0];
-        bucket[name] += now >= before ? now - before : now;
+        const [now, before] = [stats[name] ?? 0, this.stats[name] ?? 0];
+        this.values[name][place] += now >= before ? now - before : now;
       }
     }
-    this.last = stats;
-    bucket.running = stats.running ?? 0;
-    bucket.waiting = stats.waiting ?? 0;
-    bucket.kv = stats.kv_capacity ? 1 - (stats.kv_free ?? 0) / stats.kv_capacity : 0;
+    this.stats = stats;
+    this.values.running[place] = stats.running ?? 0;
+    this.values.waiting[place] = stats.waiting ?? 0;
+    this.values.kv[place] = stats.kv_capacity ? 1 - (stats.kv_free ?? 0) / stats.kv_capacity : 0;
   }
 
   /** Takes the timings of a request that ended. */
   addEnded(timings, at) {
-    const bucket = this.#bucketOf(at);
-    if (timings.ttft !== null && bucket.ttft.length < SAMPLES) bucket.ttft.push(timings.ttft);
-    if (timings.tpot !== null && bucket.tpot.length < SAMPLES) bucket.tpot.push(timings.tpot);
+    const [ttft, tpot] = (this.samples[this.#placeOf(at)] ??= [[], []]);
+    if (timings.ttft !== null && ttft.length < SAMPLES) ttft.push(timings.ttft);
+    if (timings.tpot !== null && tpot.length < SAMPLES) tpot.push(timings.tpot);
     this.ended.push({ at, ...timings });
     if (this.ended.length > 4000) this.ended.splice(0, 1000);
   }
 
-  #bucketOf(at) {
-    const second = Math.floor(at);
-    const last = this.buckets.at(-1);
-    if (last && last.second >= second) return last;
-    const { running = 0, waiting = 0, kv = 0 } = last ?? {};
-    const bucket = { second, running, waiting, kv, ttft: [], tpot: [] };
-    for (const name of COUNTERS) bucket[name] = 0;
-    this.buckets.push(bucket);
-    if (this.buckets.length > BUCKETS) this.buckets.splice(0, this.buckets.length - BUCKETS);
-    return bucket;
+  /** Takes what the server kept: points of `seconds` each. What this page has seen itself stays. */
+  addPast(points, seconds) {
+    const latest = Math.max(this.last ?? 0, Math.floor(points.at(-1).at) + seconds);
+    for (const point of points) {
+      const begins = Math.floor(point.at);
+      for (let second = begins; second < begins + seconds && this.held[second % SECONDS] !== second; second += 1) {
+        if (second > latest - SECONDS) this.#putPast(second, point, seconds);
+      }
+    }
+  }
+
+  #putPast(second, point, seconds) {
+    const place = second % SECONDS;
+    this.held[place] = second;
+    for (const name of COUNTERS) this.values[name][place] = (point[name] ?? 0) / seconds;
+    for (const name of GAUGES) this.values[name][place] = point[name] ?? 0;
+    for (const name of GIVEN) this.given[name][place] = point[name] ?? NaN;
+    this.first = Math.min(this.first ?? second, second);
+    this.last = Math.max(this.last ?? second, second);
+  }
+
+  /** The place of a time; one before the last that was told of counts as that. */
+  #placeOf(at) {
+    const second = Math.max(this.last ?? 0, Math.floor(at));
+    const place = second % SECONDS;
+    if (this.held[place] === second) return place;
+    this.held[place] = second;
+    for (const name of COUNTERS) this.values[name][place] = 0;
+    for (const name of GAUGES) this.values[name][place] = this.last === null ? 0 : this.values[name][this.last % SECONDS];
+    for (const name of GIVEN) this.given[name][place] = NaN;
+    this.samples[place] = null;
+    this.first = Math.max(this.first ?? second, second - SECONDS + 1);
+    this.last = second;
+    return place;
+  }
+
+  /** Calls with the place of each second that is known, of those from `from` to `to`. */
+  each(from, to, call) {
+    if (this.first === null) return;
+    for (let second = Math.max(this.first, Math.ceil(from)); second <= Math.min(to, this.last); second += 1) {
+      const place = second % SECONDS;
+      if (this.held[place] === second) call(place, second);
+    }
+  }
+
+  /** The sum of a counter over some seconds. */
+  sum(name, from, to) {
+    let sum = 0;
+    this.each(from, to, (place) => (sum += this.values[name][place]));
+    return sum;
   }
 }
 
-/** Buckets of several engines, put together in stretches of `seconds`, from `from` to `to`: one figure a stretch. */
+/** Figures of several engines, put together in stretches of `seconds`, from `from` to `to`. */
 export function gathered(all, from, to, seconds) {
   const stretches = new Map();
   for (const series of all) {
     const own = new Map();
-    for (const bucket of series.buckets) {
-      if (bucket.second < from - seconds || bucket.second > to) continue;
-      const start = Math.floor(bucket.second / seconds) * seconds;
+    series.each(from - seconds, to, (place, second) => {
+      const start = Math.floor(second / seconds) * seconds;
       if (!own.has(start)) own.set(start, []);
-      own.get(start).push(bucket);
-    }
-    for (const [start, buckets] of own) addStretch(stretches, start, buckets);
+      own.get(start).push(place);
+    });
+    for (const [start, places] of own) addStretch(stretches, start, series, places);
   }
   return [...stretches.values()].sort((a, b) => a.start - b.start).map((stretch) => figures(stretch, seconds));
 }
 
-function addStretch(stretches, start, buckets) {
-  if (!stretches.has(start)) stretches.set(start, { start, running: 0, waiting: 0, kv: [], ttft: [], tpot: [], sums: {} });
+function addStretch(stretches, start, { values, samples, given }, places) {
+  if (!stretches.has(start)) stretches.set(start, { start, running: 0, waiting: 0, kv: [], ttft: [], tpot: [], sums: {}, given: [] });
   const stretch = stretches.get(start);
-  const mean = (name) => buckets.reduce((sum, bucket) => sum + bucket[name], 0) / buckets.length;
-  stretch.running += mean("running");
-  stretch.waiting += mean("waiting");
-  stretch.kv.push(mean("kv"));
-  for (const name of COUNTERS) stretch.sums[name] = (stretch.sums[name] ?? 0) + buckets.reduce((sum, one) => sum + one[name], 0);
-  for (const bucket of buckets) {
-    stretch.ttft.push(...bucket.ttft);
-    stretch.tpot.push(...bucket.tpot);
+  const sum = (name) => places.reduce((all, place) => all + values[name][place], 0);
+  stretch.running += sum("running") / places.length;
+  stretch.waiting += sum("waiting") / places.length;
+  stretch.kv.push(sum("kv") / places.length);
+  for (const name of COUNTERS) stretch.sums[name] = (stretch.sums[name] ?? 0) + sum(name);
+  for (const place of places) {
+    stretch.ttft.push(...(samples[place]?.[0] ?? []));
+    stretch.tpot.push(...(samples[place]?.[1] ?? []));
+    if (!Number.isNaN(given.ttft[place]) || !Number.isNaN(given.tpot[place])) stretch.given.push(Object.fromEntries(GIVEN.map((name) => [name, given[name][place]])));
   }
 }
 
 function figures(stretch, seconds) {
-  const { start, running, waiting, kv, sums } = stretch;
+  const { start, running, waiting, kv, sums, given } = stretch;
   const sorted = (values) => values.sort((a, b) => a - b);
   const [ttft, tpot] = [sorted(stretch.ttft), sorted(stretch.tpot)];
+  const told = (name, values, q) => (values.length ? quantile(values, q) : mean(given.map((one) => one[name])));
   return {
     at: start,
     running,
@@ -89,10 +139,15 @@ function figures(stretch, seconds) {
     kv: Math.max(...kv),
     output: sums.output_tokens / seconds,
     prefill: Math.max(0, sums.computed_tokens - sums.output_tokens) / seconds,
-    preemptions: sums.preemptions,
-    ttft: quantile(ttft, 0.5),
-    ttft95: quantile(ttft, 0.95),
-    tpot: quantile(tpot, 0.5),
-    tpot95: quantile(tpot, 0.95),
+    preemptions: (sums.preemptions / seconds) * 60,
+    ttft: told("ttft", ttft, 0.5),
+    ttft95: told("ttft95", ttft, 0.95),
+    tpot: told("tpot", tpot, 0.5),
+    tpot95: told("tpot95", tpot, 0.95),
   };
+}
+
+function mean(values) {
+  const known = values.filter((value) => !Number.isNaN(value));
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
 }

@@ -1,4 +1,5 @@
 // All that the page knows of the server: engines and their requests, steps and memory, from the events of the feed.
+import { cellsOf } from "./cells.js";
 import { Series } from "./series.js";
 
 const MAX_ENDED = 5000;
@@ -48,6 +49,15 @@ export class Store extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
+  /** Takes what the server kept of the hour before this page was opened. */
+  remember({ seconds, engines }) {
+    for (const { points, ...named } of engines) {
+      const engine = this.engines.get(keyOf(named));
+      if (engine && points.length) engine.series.addPast(points, seconds);
+    }
+    this.dispatchEvent(new Event("change"));
+  }
+
   #applyEngine(news) {
     const key = keyOf(news);
     let engine = this.engines.get(key);
@@ -55,15 +65,25 @@ export class Store extends EventTarget {
     for (const field of ["state", "scheduler", "policies"]) if (news[field] !== undefined) engine[field] = news[field];
     if (news.began || news.state === "gone") this.#expect((request) => request.engine === engine);
     if (news.state === "gone") this.engines.delete(key);
-    if (news.kv) engine.kv = news.kv;
+    if (news.kv) [engine.kv, engine.cells] = [news.kv, cellsOf(news.kv, this.at, engine.cells)];
     for (const request of news.requests ?? []) this.#applyRequest(engine, request);
     for (const told of news.progress ?? []) this.#applyProgress(engine, told);
     for (const [id, phase, start, end = null] of news.spans ?? []) this.#applySpan(engine, id, { phase, start, end, engine });
-    for (const step of news.steps ?? []) engine.steps.push(step.again ? followed(step, engine.steps.at(-1)) : step);
+    for (const [id, at, number] of news.breadths ?? []) this.requests.get(id)?.breadths.push({ at, number });
+    for (const step of news.steps ?? []) engine.steps.push(this.#step(step, engine.steps.at(-1)));
     if (engine.steps.length > this.maxSteps) engine.steps.splice(0, engine.steps.length - this.maxSteps);
     if (!news.stats?.steps) return; // nothing was heard of it as yet
     engine.stats = news.stats;
     engine.series.add(this.at, news.stats);
+  }
+
+  /** A step as it is kept: what goes on as the step before refers to it, and ids are the requests' own strings. */
+  #step(step, before) {
+    if (step.again) return followed(step, before);
+    const own = (id) => this.requests.get(id)?.id ?? id;
+    for (const grant of step.grants ?? []) grant[0] = own(grant[0]);
+    if (step.order) step.order = step.order.map(own);
+    return step;
   }
 
   #applyRequest(engine, news) {
@@ -72,8 +92,8 @@ export class Store extends EventTarget {
       if (before?.engine === engine) this.#leave(before);
       return;
     }
-    const { spans = [], marks = [], row } = before ?? {};
-    const request = { ...DEFAULTS, ...news, engine, spans, marks, row, ended: before?.ended ?? null };
+    const { spans = [], marks = [], breadths = [], row } = before ?? {};
+    const request = { ...DEFAULTS, ...news, engine, spans, marks, breadths, row, ended: before?.ended ?? null };
     this.requests.set(news.id, request);
     this.missing.delete(news.id);
     if (request.resumed && !before?.resumed) marks.push({ kind: "resumed", at: this.at });
@@ -149,14 +169,20 @@ export class Store extends EventTarget {
 
 function newEngine(key, { model = "", name = "", arm = null, replica = "", state, scheduler = "" }) {
   const series = new Series();
-  return { key, model, name, arm, replica, state, scheduler, policies: {}, stats: null, kv: null, steps: [], series };
+  return { key, model, name, arm, replica, state, scheduler, policies: {}, stats: null, kv: null, cells: [], steps: [], series };
 }
 
 /** A step that goes on as the one before did: the same order, and everyone a token further. */
 function followed(step, before) {
-  if (before?.number !== step.number - 1 || !before.grants) return { ...step, thin: true }; // it was not heard of
-  const grants = before.grants.map(([id, tokens, phase, computed, total]) => [id, tokens, phase, computed + 1, total + 1]);
-  return { ...step, order: before.order, grants };
+  if (before?.number !== step.number - 1 || before.thin) return { ...step, thin: true }; // it was not heard of
+  const { base = before, ahead = 0 } = before;
+  return { ...step, base, ahead: ahead + 1, order: base.order };
+}
+
+/** [[request's id, tokens, phase, computed then, of how many], …] */
+export function grantsOf({ grants, base, ahead }) {
+  if (!base) return grants ?? [];
+  return (base.grants ?? []).map(([id, tokens, phase, computed, total]) => [id, tokens, phase, computed + ahead, total + ahead]);
 }
 
 /** Closes a request's open span. */

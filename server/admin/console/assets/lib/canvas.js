@@ -28,6 +28,7 @@ export function context(canvas) {
 const DRAWN = {
   dots: (ctx) => [[2, 2], [6, 6]].forEach(([x, y]) => ctx.fillRect(x - 0.5, y - 0.5, 1.6, 1.6)),
   hatch: (ctx) => lines(ctx, [[-2, 2, 2, -2], [0, 8, 8, 0], [6, 10, 10, 6]]),
+  grid: (ctx) => lines(ctx, [[0, 4, 8, 4], [4, 0, 4, 8]]),
   cross: (ctx) => lines(ctx, [[0, 8, 8, 0], [0, 0, 8, 8]]),
   pale: () => {},
 };
@@ -64,7 +65,7 @@ function drawnPattern(ctx, paint, kind) {
 
 /** Colour and pattern of a request's phases and of the KV pool's blocks. */
 export const PHASES = { waiting: "dots", prefill: "solid", decode: "solid", preempted: "hatch", swapped: "cross" };
-export const BLOCKS = { held: "solid", shared: "hatch", pinned: "cross", cached: "dots", free: "solid" };
+export const BLOCKS = { held: "solid", shared: "hatch", pinned: "grid", cached: "dots", swapped: "cross", free: "solid" };
 
 /** A small picture of a state, for legends: by canvas, since the page's CSP allows no inline images. */
 export function swatch(name, kind) {

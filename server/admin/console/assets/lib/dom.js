@@ -25,7 +25,7 @@ function setOne(node, name, value) {
 /** A list of facts: [[word's key, text], …]. */
 export function facts(pairs, attributes = { class: "facts" }) {
   const list = el("dl", attributes);
-  for (const [key, text] of pairs) list.append(el("dt", { t: key }), el("dd", { text: String(text) }));
+  for (const [key, text] of pairs) list.append(el("dt", { t: key }), el("dd", { dir: "auto", text: String(text) }));
   return list;
 }
 

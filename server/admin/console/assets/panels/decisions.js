@@ -1,6 +1,7 @@
 // What the scheduler decided, step by step: the queue's order, what each request was granted, who gave way, and why.
 import { el, facts } from "../lib/dom.js";
 import { colour, context, fill } from "../lib/canvas.js";
+import { grantsOf } from "../data/store.js";
 import { clock, count, duration, short } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { EngineChoice } from "./engine_choice.js";
@@ -83,10 +84,10 @@ class Decisions {
     );
     if (step.thin) return [about, card("order", el("p", { class: "dim", t: "thin" }))];
     const why = Object.entries(step.why ?? {});
-    const words = why.map(([id, text]) => el("li", {}, this.#request(id), el("div", { class: "why", text })));
+    const words = why.map(([id, text]) => el("li", {}, this.#request(id), el("div", { class: "why", dir: "auto", text })));
     return [
       about,
-      card("grants", rows(step.grants, "grants_empty", (grant) => this.#grant(grant, step))),
+      card("grants", rows(grantsOf(step), "grants_empty", (grant) => this.#grant(grant, step))),
       card("order", rows(step.order, "order_empty", (id) => el("li", {}, this.#request(id, step)))),
       card("why", words.length ? el("ul", { class: "list" }, words) : el("p", { class: "dim", t: "no_why" })),
     ];
@@ -104,7 +105,7 @@ class Decisions {
   #request(id, step) {
     const request = this.app.store.requests.get(id);
     const more = request ? [request.client, step && t("waited", { time: duration(Math.max(0, step.started - request.arrival)) })] : [];
-    return el("span", { class: "who" }, el("code", { text: short(id), title: id }), " ", el("span", { class: "dim", text: more.filter(Boolean).join(" · ") }));
+    return el("span", { class: "who" }, el("code", { text: short(id), title: id }), " ", el("bdi", { class: "dim", text: more.filter(Boolean).join(" · ") }));
   }
 
   /** Looks at a step, with the steps of this moment kept beside it; null looks at the newest again. */
@@ -138,7 +139,7 @@ class Decisions {
 /** A column: tokens of decode below, of prefill above; a mark below it where a request was preempted. */
 function drawStep(ctx, step, x, height, most, chosen) {
   const sums = { decode: 0, prefill: 0 };
-  for (const [, tokens, phase] of step.grants ?? []) sums[phase] += tokens;
+  for (const [, tokens, phase] of (step.base ?? step).grants ?? []) sums[phase] += tokens;
   if (step.thin) sums.decode = step.tokens ?? 0;
   let y = height;
   for (const phase of ["decode", "prefill"]) {

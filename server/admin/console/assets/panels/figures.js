@@ -12,7 +12,7 @@ const CHARTS = [
   { key: "kv_share", format: percent, most: 1, lines: [["kv", "shared", "kv_used"]] },
   { key: "ttft", format: duration, lines: [["ttft", "decode", "p50"], ["ttft95", "prefill", "p95"]] },
   { key: "tpot", format: duration, lines: [["tpot", "decode", "p50"], ["tpot95", "prefill", "p95"]] },
-  { key: "preemptions", format: count, lines: [["preemptions", "preempted", "preemptions"]] },
+  { key: "preemptions", unit: "per_minute", format: count, lines: [["preemptions", "preempted", "preemptions"]] },
 ];
 const WINDOWS = [1, 5, 15, 60];
 const LEFT = 52;
@@ -53,7 +53,7 @@ class Figures {
 }
 
 /** When the figures begin, and a minute ago at the latest. */
-const began = (series, to) => Math.min(to - 60, ...series.map((one) => one.buckets[0]?.second ?? to));
+const began = (series, to) => Math.min(to - 60, ...series.map((one) => one.first ?? to));
 
 function keys(lines) {
   if (lines.length < 2) return null;
@@ -85,7 +85,7 @@ function drawGrid(ctx, { width, height, most, from, to, x, y, format }) {
     ctx.fillRect(LEFT, Math.round(y(share * most)), width - LEFT, 1);
     ctx.fillStyle = colour("dim");
     ctx.textAlign = "right";
-    ctx.fillText(format(share * most), LEFT - 6, y(share * most));
+    ctx.fillText(plain(format(share * most)), LEFT - 6, y(share * most));
   }
   ctx.textAlign = "left";
   ctx.fillText(clock(from), LEFT, height - 7);
@@ -93,6 +93,9 @@ function drawGrid(ctx, { width, height, most, from, to, x, y, format }) {
   ctx.fillText(clock(to), x(to), height - 7);
   ctx.textAlign = "left";
 }
+
+/** Without zeros that say nothing: 2.50 as 2.5, 20.0 s as 20 s. */
+const plain = (text) => text.replace(/(\.\d*?)0+(?!\d)/, "$1").replace(/\.(?!\d)/, "");
 
 /** Gaps stay gaps: where nothing ended, there is no latency. */
 function drawLine(ctx, points, field, name, number, x, y) {

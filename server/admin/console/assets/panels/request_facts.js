@@ -16,6 +16,7 @@ export function requestFacts(request, now) {
     ["ttft", duration(ttft)],
     ["whole", duration(whole ?? now - request.arrival)],
   ];
+  if (request.n > 1) found.push(["sequences", t("of_all", { now: running(request), all: request.n })]);
   if (tpot !== null) found.push(["tpot", duration(tpot)]);
   if (request.priority) found.push(["priority", request.priority]);
   if (request.preemptions) found.push(["times_preempted", request.preemptions]);
@@ -23,6 +24,9 @@ export function requestFacts(request, now) {
   if (request.resumed) found.push(["resumed", "✓"]);
   return found;
 }
+
+/** How many of its sequences run. */
+const running = ({ ended, breadths, state }) => (ended !== null ? 0 : (breadths.at(-1)?.number ?? (state === "decode" ? 1 : 0)));
 
 /** The state in words, with why it ended. */
 export function stateName(request) {

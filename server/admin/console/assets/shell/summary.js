@@ -54,12 +54,6 @@ export class Summary {
 
 /** Output tokens a second over the last whole seconds. */
 function rate(engines, now) {
-  let tokens = 0;
   const to = Math.floor(now);
-  for (const { series } of engines) {
-    for (let at = series.buckets.length - 1; at >= 0 && series.buckets[at].second >= to - 5; at -= 1) {
-      if (series.buckets[at].second < to) tokens += series.buckets[at].output_tokens;
-    }
-  }
-  return tokens / 5;
+  return engines.reduce((sum, { series }) => sum + series.sum("output_tokens", to - 5, to - 1), 0) / 5;
 }

@@ -8,13 +8,13 @@ export class Answer {
     this.text = "";
     this.pieces = 0;
     this.log = log;
-    this.body = el("div", { class: "said" });
-    this.reasoning = el("div", { class: "said dim" });
+    this.body = el("div", { class: "said", dir: "auto" });
+    this.reasoning = el("div", { class: "said dim", dir: "auto" });
     this.calls = new Map();
     if (chat) {
-      log.append(el("div", { class: "turn user" }, el("h2", { t: "you" }), el("div", { class: "said", text: prompt })));
+      log.append(el("div", { class: "turn user" }, el("h2", { t: "you" }), el("div", { class: "said asked", dir: "auto", text: prompt })));
       log.append(el("div", { class: "turn" }, el("h2", { t: "assistant" }), this.reasoning, this.body));
-    } else log.append(el("div", { class: "turn" }, el("span", { class: "said dim", text: prompt }), this.body));
+    } else log.append(el("div", { class: "turn" }, el("div", { class: "said dim asked", dir: "auto", text: prompt }), this.body));
     this.#end();
   }
 

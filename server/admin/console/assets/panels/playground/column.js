@@ -16,11 +16,13 @@ export class Column {
     this.chat = true;
     this.messages = [];
     this.model = el("select", { tLabel: "model" });
+    this.arm = el("select", { tLabel: "arm" });
+    this.armLabel = el("label", { hidden: true }, el("span", { t: "arm" }), this.arm);
     this.fields = {};
     for (const [field, [value, step]] of Object.entries(NUMBERS)) this.fields[field] = el("input", { type: "number", min: "0", step, value, class: "narrow" });
     this.logprobs = el("input", { type: "checkbox" });
     this.session = el("input", { tPlaceholder: "session_hint", autocomplete: "off" });
-    this.system = el("textarea", { rows: "2" });
+    this.system = el("textarea", { rows: "2", dir: "auto" });
     this.tools = el("textarea", { rows: "2", tPlaceholder: "tools_hint", spellcheck: "false", class: "mono" });
     this.log = el("div", { class: "log", tabindex: "0", role: "log", tLabel: "message" });
     this.figures = el("p", { class: "dim told", role: "status" });
@@ -30,13 +32,20 @@ export class Column {
   #parameters() {
     const labelled = (name, key, node) => el("label", {}, key ? el("span", { t: key }) : name, node);
     const numbers = Object.entries(this.fields).map(([field, node]) => labelled(field, null, node));
-    const bar = el("div", { class: "bar" }, labelled("", "model", this.model), numbers, labelled("logprobs", null, this.logprobs));
+    const bar = el("div", { class: "bar" }, labelled("", "model", this.model), this.armLabel, numbers, labelled("logprobs", null, this.logprobs));
     const more = el("details", {}, el("summary", { t: "options" }), labelled("", "session", this.session), labelled("", "system", this.system), labelled("", "tools", this.tools));
     return el("div", {}, bar, more);
   }
 
   offer(models) {
     offer(this.model, models.map((name) => [name, name]));
+  }
+
+  /** Offers the arms of an A/B test, each by a session that belongs to it. */
+  offerArms(arms) {
+    const known = arms.filter((arm) => arm.state === "serving" && arm.session).map((arm) => [arm.session, arm.name]);
+    this.armLabel.hidden = known.length < 2;
+    offer(this.arm, [["", t("any")], ...known]);
   }
 
   setChat(chat) {
@@ -93,7 +102,8 @@ export class Column {
   async #read(body, answer, signal) {
     const began = performance.now();
     const path = this.chat ? "v1/chat/completions" : "v1/completions";
-    const headers = this.session.value.trim() ? { "X-Session-Id": this.session.value.trim() } : {};
+    const session = this.session.value.trim() || (this.armLabel.hidden ? "" : this.arm.value);
+    const headers = session ? { "X-Session-Id": session } : {};
     const response = await ask(path, { kind: "api", method: "POST", body, signal, headers });
     const arm = response.headers.get("X-Turnout-Arm");
     let first = null;

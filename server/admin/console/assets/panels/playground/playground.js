@@ -19,7 +19,7 @@ class Playground {
       keepKey("api", key.value.trim());
       this.opened();
     });
-    this.text = el("textarea", { id: "prompt", rows: "3", tLabel: "message", tPlaceholder: "your_prompt" });
+    this.text = el("textarea", { id: "prompt", rows: "3", dir: "auto", tLabel: "message", tPlaceholder: "your_prompt" });
     this.text.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.#send();
     });
@@ -45,7 +45,9 @@ class Playground {
     }
   }
 
-  draw() {}
+  draw() {
+    for (const column of this.columns) column.offerArms(this.store.arms?.arms ?? []);
+  }
 
   #mode(mode) {
     this.chat = mode === "chat";

@@ -66,21 +66,24 @@ export class Scheduler {
   }
 
   #drawEffect() {
-    if (!this.changed || this.changed.engine !== this.engine) {
-      this.effect.replaceChildren();
+    if (!this.changed || !alike(this.changed.engine, this.engine)) {
+      this.shown = this.effect.replaceChildren();
       return;
     }
-    const { ended } = this.engine.series;
+    const ended = [...this.app.store.engines.values()].filter((one) => alike(one, this.engine)).flatMap((one) => one.series.ended);
     const { at } = this.changed;
     const before = ended.filter((one) => one.at < at && one.at >= at - BEFORE_SECONDS);
     const after = ended.filter((one) => one.at >= at && one.whole !== null && one.at - one.whole >= at);
-    const shown = `${before.length}/${after.length}/${t("effect")}`;
+    const shown = `${at}/${before.length}/${after.length}/${t("effect")}`;
     if (shown === this.shown) return;
     this.shown = shown;
     const content = before.length < LEAST || after.length < LEAST ? el("p", { class: "dim", text: t("effect_wait", { number: after.length }) }) : table(before, after);
     this.effect.replaceChildren(el("h2", { t: "effect" }), content, el("p", { class: "dim", t: "effect_note" }));
   }
 }
+
+/** Whether two engines are replicas of one arm: a change of the scheduler is one of all of them. */
+const alike = (one, other) => one.model === other.model && one.arm === other.arm;
 
 function table(before, after) {
   const head = ["metric", "before", "after", "change", "interval"].map((key) => el("th", { scope: "col", t: key }));

@@ -74,11 +74,25 @@ function drawPhases(ctx, scene, x, seen, width) {
         const [left, right] = edges(span, scene, x, width);
         if (right <= left) continue;
         const quiet = phase === "waiting" && tall > 6;
-        ctx.fillRect(left, quiet ? y + tall * 0.22 : y, right - left, quiet ? tall * 0.56 : tall);
+        if (phase === "decode" && request.breadths.length) drawSequences(ctx, request, { left, right, y, tall }, x);
+        else ctx.fillRect(left, quiet ? y + tall * 0.22 : y, right - left, quiet ? tall * 0.56 : tall);
         if (phase === "prefill" && span.end === null) drawProgress(ctx, request, left, right, y, tall);
       }
     }
   }
+}
+
+/** A bar of several sequences: a stripe for each, as long as it runs. The one that ends first is at the bottom. */
+function drawSequences(ctx, { breadths }, { left, right, y, tall }, x) {
+  const most = Math.max(...breadths.map((one) => one.number));
+  const each = tall / most;
+  const gap = each >= 3 ? 1 : 0;
+  const edge = (at) => Math.min(right, Math.max(left, at === undefined ? right : x(at)));
+  breadths.forEach(({ at, number }, place) => {
+    const [from, to] = [edge(at), edge(breadths[place + 1]?.at)];
+    for (let stripe = 0; stripe < number; stripe += 1) ctx.fillRect(from, y + stripe * each, to - from, each - gap);
+  });
+  if (edge(breadths[0].at) > left) ctx.fillRect(left, y, edge(breadths[0].at) - left, tall);
 }
 
 function edges(span, { now, from, to }, x, width) {

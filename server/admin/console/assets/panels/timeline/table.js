@@ -16,7 +16,7 @@ export function fillTable(box, { requests }, now) {
   const shown = JSON.stringify(rows) + t("request");
   if (box.shown === shown) return;
   box.shown = shown;
-  const line = (row) => el("tr", {}, row.map((text, at) => el("td", { class: NUMBERS.has(COLUMNS[at]) && "number", text })));
+  const line = (row) => el("tr", {}, row.map((text, at) => el("td", { class: NUMBERS.has(COLUMNS[at]) && "number", dir: "auto", text })));
   const head = COLUMNS.map((key) => el("th", { scope: "col", class: NUMBERS.has(key) && "number", t: key }));
   const more = order.length > MOST ? el("p", { class: "dim", text: t("only_first", { number: MOST }) }) : null;
   box.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows.map(line))), ...(more ? [more] : []));
