@@ -161,9 +161,10 @@ class EngineConfig(Config):
     )
     """The first stage has the embedding, the last one the head. vLLM has `VLLM_PP_LAYER_PARTITION`."""
     enable_expert_parallel: bool = Field(
-        False, description="Give out experts whole to tensor parallel ranks; not supported yet."
+        False,
+        description="Give each tensor parallel rank some experts whole, instead of a part of every expert.",
     )
-    """`-ep` is a short form."""
+    """`-ep` is a short form. Attention and other MLPs are divided as with `-tp` alone."""
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
         description="Kernels for norms, gates and rotations on a GPU: `triton`, which are fused, or `torch`, "

@@ -35,12 +35,20 @@ class NativeExperts:
     """The experts of a layer, all of one shape."""
 
     def __init__(
-        self, kernels: CpuKernels, experts: Sequence[ExpertWeights], bounds: Bounds | None = None
+        self,
+        kernels: CpuKernels,
+        experts: Sequence[ExpertWeights],
+        bounds: Bounds | None = None,
+        before: int = 0,
     ) -> None:
-        """bounds: of what lies between an expert's products; None: that is silu(gate) · up."""
+        """bounds: of what lies between an expert's products; None: that is silu(gate) · up.
+
+        before: how many experts other ranks have before these, which `chosen` counts; those behind, too, are
+        left to others.
+        """
         self._kernels = kernels
         self._weights = experts  # the table has their addresses
-        self._bounds = bounds
+        self._bounds, self._before = bounds, before
         linears = [linear_struct(each, kernels.integers) for expert in experts for each in expert]
         self._table = (LinearStruct * len(linears))(*linears)
 
@@ -54,7 +62,7 @@ class NativeExperts:
         bounds = self._bounds or Bounds(0.0, 0.0)
         mix = _Mix(
             *(*chosen.shape, x.shape[1], self._weights[0].down.inputs),
-            *(self._bounds is not None, x.dtype == torch.bfloat16, kernel_threads()),
+            *(self._bounds is not None, x.dtype == torch.bfloat16, kernel_threads(), self._before),
             *bounds,
             *(each.data_ptr() for each in (x, chosen, weights, out)),
         )
@@ -66,7 +74,7 @@ class _Mix(ctypes.Structure):
     """``Mix`` of native/experts.cpp."""
 
     _fields_ = (
-        *((name, LONG) for name in ("tokens", "top", "size", "inner", "gate", "half", "threads")),
+        *((name, LONG) for name in ("tokens", "top", "size", "inner", "gate", "half", "threads", "before")),
         *((name, ctypes.c_double) for name in ("slope", "limit")),
         *((name, POINTER) for name in ("x", "chosen", "weights", "out")),
     )

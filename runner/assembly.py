@@ -122,7 +122,7 @@ def build_engine(
         config if size == 1 else config_of_rank(config, 0, size), checkpoint.spec, overlapping=size == 1
     )
     check_ranks(config, checkpoint.spec, setup.device.type)
-    spec = checkpoint.spec if size == 1 else local_spec(checkpoint.spec, config.tensor_parallel_size)
+    spec = checkpoint.spec if size == 1 else _spec_of_ranks(config, checkpoint.spec)
     policies = serving(policies, spec)
     budget = _budget(config, spec, policies, setup)
     group = None if size == 1 else _start_ranks(config, checkpoint, setup)
@@ -194,6 +194,11 @@ def build_engine(
         dtype=setup.dtype,
         scheduler=str(PluginSpec.parse(config.scheduler)),
     )
+
+
+def _spec_of_ranks(config: EngineConfig, spec: ModelSpec) -> ModelSpec:
+    experts = config.enable_expert_parallel
+    return local_spec(spec, config.tensor_parallel_size, whole_experts=experts)
 
 
 def _start_ranks(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSetup) -> RankZero:

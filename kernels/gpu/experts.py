@@ -32,9 +32,9 @@ TYPES = {
 class SortedPairs:
     """A step's pairs of a token and an expert, sorted by expert. Nothing waits for the device."""
 
-    def __init__(self, chosen: Tensor, experts: int) -> None:
-        """chosen: int64 [tokens, top]."""
-        self.top = chosen.shape[1]
+    def __init__(self, chosen: Tensor, experts: int, *, partial: bool = False) -> None:
+        """chosen: int64 [tokens, top]; partial: other ranks have those below 0 and from `experts` on."""
+        self.top, self.partial = chosen.shape[1], partial
         ordered, self.order = chosen.flatten().sort(stable=True)
         bounds = torch.arange(experts + 1, device=chosen.device)
         self.starts = torch.searchsorted(ordered, bounds)
@@ -81,11 +81,12 @@ class ExpertProducts:
         """Returns [pairs, outputs] in x's dtype.
 
         gather: x has a row for each token, and the result one for each sorted pair; otherwise x has one for
-        each sorted pair, and the result one for each pair as it was before.
+        each sorted pair, and the result one for each pair as it was before: 0 for pairs of other ranks.
         """
         like, dtype = self._like, x.dtype
         rows, scale = quantize(x, "fp8" if like.floats else "int8") if like.codes else (x.contiguous(), None)
-        out = torch.empty((len(pairs.order), like.outputs), dtype=dtype, device=x.device)
+        empty = torch.zeros if pairs.partial and not gather else torch.empty
+        out = empty((len(pairs.order), like.outputs), dtype=dtype, device=x.device)
         numbers, scales, biases, offsets = (
             like.numbers if table is None else table for table in self._tables
         )

@@ -3,6 +3,7 @@
 // Pairs of a token and an expert are sorted by expert once. An expert's rows then lie together, and its layers
 // are linear layers, of all of which threads share out the panels. Experts are taken in groups of few pairs, which
 // bounds the room. What comes of a token is added up in the order of experts: it does not depend on the others.
+// Where other ranks have the experts before and behind, their pairs are left to them.
 
 #include <algorithm>
 #include <memory>
@@ -28,6 +29,7 @@ enum Gate : int64_t { SILU, BOUNDED };
 
 struct Mix {
     int64_t tokens, top, size, inner, gate, half, threads;
+    int64_t before;         // experts that other ranks have: `chosen` counts them, the table does not
     double slope, limit;    // of a BOUNDED gate
     const void* x;          // [tokens][size]
     const int64_t* chosen;  // [tokens][top]: experts
@@ -41,18 +43,23 @@ struct Mix {
 struct Sorted {
     std::vector<int64_t> starts;  // of each expert's pairs, and their end
     std::vector<int64_t> tokens;  // of each pair
-    std::vector<int64_t> places;  // [tokens][top]: a token's pairs, in the order of experts
+    std::vector<int64_t> places;  // [tokens][top]: a token's pairs, in the order of experts; -1: of other ranks
     std::vector<float> weights;   // [tokens][top]: and their weights
 
     Sorted(const Mix& mix, int64_t experts) : starts(experts + 1) {
         const int64_t pairs = mix.tokens * mix.top;
-        for (int64_t i = 0; i < pairs; i++) starts[mix.chosen[i] + 1]++;
+        const auto own = [&](int64_t i) {
+            const int64_t expert = mix.chosen[i] - mix.before;
+            return expert < experts ? expert : -1;
+        };
+        for (int64_t i = 0; i < pairs; i++)
+            if (own(i) >= 0) starts[own(i) + 1]++;
         for (int64_t e = 0; e < experts; e++) starts[e + 1] += starts[e];
-        tokens.resize(pairs), places.resize(pairs), weights.assign(mix.weights, mix.weights + pairs);
+        tokens.resize(starts[experts]), places.resize(pairs), weights.assign(mix.weights, mix.weights + pairs);
         std::vector<int64_t> next(starts.begin(), starts.end() - 1);
         for (int64_t i = 0; i < pairs; i++) {
-            places[i] = next[mix.chosen[i]]++;
-            tokens[places[i]] = i / mix.top;
+            places[i] = own(i) < 0 ? -1 : next[own(i)]++;
+            if (places[i] >= 0) tokens[places[i]] = i / mix.top;
         }
         for (int64_t token = 0; token < mix.tokens; token++) in_order(token * mix.top, mix.top);
     }

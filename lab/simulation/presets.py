@@ -131,7 +131,7 @@ class Split:
     Tensor parallelism divides what a step reads and computes, and adds two all-reduces to each layer. A
     pipeline divides a step into as many micro-batches as it has stages, of which each stage computes one: so
     tokens and positions take a part of the time, but every micro-batch reads the weights of every stage.
-    Expert parallelism gives each GPU whole experts; tokens are gathered before, and sums scattered behind.
+    Expert parallelism gives each GPU whole experts, whose sums are reduced as those of parts are.
     """
 
     tensor: int = 1
@@ -218,8 +218,7 @@ def _seconds(gpu: Gpu, split: Split, shape: Shape) -> Seconds:
     kept = position * max(1, ranks / spec.kv_heads)
     inside, near = ranks <= MACHINE, split.gpus <= MACHINE
     latency = (ALL_REDUCE if inside else NETWORK_ALL_REDUCE) if ranks > 1 else 0.0
-    # Each GPU sends and receives 2 (n - 1) / n of what is reduced, after attention and after the MLP; as much
-    # where tokens are gathered for experts, and their sums scattered.
+    # Each GPU sends and receives 2 (n - 1) / n of what is reduced, after attention and after the MLP.
     reduced = 2 * spec.layers * spec.hidden_size * BYTES * 2 * (ranks - 1) / ranks
     passed = (stages - 1) * spec.hidden_size * BYTES
     computed = shape.attention + shape.chosen * shape.expert * (IMBALANCE if split.experts else 1)
@@ -230,7 +229,7 @@ def _seconds(gpu: Gpu, split: Split, shape: Shape) -> Seconds:
     )
     host, runner = HOST
     return Seconds(
-        fixed=spec.layers * (LAUNCH + (3 if split.experts else 2) * latency) + (stages - 1) * SEND,
+        fixed=spec.layers * (LAUNCH + 2 * latency) + (stages - 1) * SEND,
         weights=shape.bytes / bandwidth,
         tokens=((0, token / stages),),
         row=2 * spec.hidden_size * spec.vocab_size / flops,

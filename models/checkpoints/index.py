@@ -85,7 +85,7 @@ def index_checkpoint(
     """Find one tensor for each parameter, or all tensors of a layer that is stored quantized.
 
     adoptable: the layers that may be stored quantized, by name; held: the kinds of blocks in which they take
-    weights; elsewhere: parameters that are left to other ranks. Raises ModelError, naming tensor and file,
+    weights; elsewhere: layers that are left to other ranks. Raises ModelError, naming tensor and file,
     where a tensor is missing, unknown or there twice.
     """
     title = title_of(family, "model")
@@ -95,7 +95,7 @@ def index_checkpoint(
         for file in files
         for entry in _listed(file, family, title, adoptable, held)
         if indexed.get(entry.key, file.path.name) == file.path.name  # the index decides between two copies
-        and entry.name not in elsewhere
+        and entry.name.rpartition(".")[0] not in elsewhere
     ]
     quantized = {
         layer: QuantizedLayer(layer)

@@ -46,7 +46,7 @@ from turnout.models.encoder.native_stack import use_native_encoder
 from turnout.models.meta_model import meta_model
 from turnout.models.sharding.layers import join_ranks
 from turnout.models.sharding.plan import ShardPlan
-from turnout.models.sharding.stages import Stage, keep_layers
+from turnout.models.sharding.stages import Stage
 
 __all__ = ["load_model"]
 
@@ -75,7 +75,7 @@ def load_model(
     kernels = context.kernels
     adopter = quantizer if isinstance(quantizer, Adopter) else None
     module = meta_model(family, spec if shards is None else shards.spec)
-    elsewhere = _leave_to_others(module, shards)
+    elsewhere = set() if shards is None else shards.leave_to_others(module)
     module = _fused(module, kernels)
     name_plugin(module, title_of(family, "model"))
     siblings = None if kernels is None else Siblings(module, kernels)
@@ -114,16 +114,6 @@ def load_model(
         assert isinstance(module, Decoder)
         module = Stage(module, shards.stage, replace(spec, vocab_size=shards.vocab_size), context.dtype)
     return module.eval()
-
-
-def _leave_to_others(module: nn.Module, shards: ShardPlan | None) -> set[str]:
-    """Takes out what other stages of a pipeline have; returns the names of those parameters."""
-    if shards is None or shards.stage is None:
-        return set()
-    assert isinstance(module, Decoder)
-    names = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    keep_layers(module, shards.stage, shards.spec)
-    return names - {name for name, _ in module.named_parameters(remove_duplicate=False)}
 
 
 def _fused(module: nn.Module, kernels: FusedKernels | None) -> nn.Module:

@@ -18,24 +18,31 @@ Together = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Experts(nn.ModuleList):
-    """The experts of a layer: gated MLPs like others, so that quantizers take their layers."""
+    """The experts of a layer, or those that a rank has: gated MLPs like others, so that quantizers take
+    their layers."""
 
-    def __init__(self, experts: Iterable[nn.Module]) -> None:
-        super().__init__(experts)
+    def __init__(self, experts: Iterable[nn.Module], before: int = 0, behind: int = 0) -> None:
+        """before, behind: how many experts other ranks have. Each keeps its number in the layer."""
+        super().__init__()
+        self.before, self.behind = before, behind
+        for number, expert in enumerate(experts, before):
+            self.add_module(str(number), expert)
 
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Returns the weighted sums of the chosen experts: [tokens, size].
 
         chosen: int64 [tokens, top]; weights: float32 [tokens, top]. Pairs of token and expert are sorted by
-        expert once, and each expert computes its rows together.
+        expert once, and each expert computes its rows together. The pairs of other ranks' experts add 0.
         """
         tokens, top = chosen.shape
-        order = chosen.flatten().argsort(stable=True)
-        counts = chosen.flatten().bincount(minlength=len(self)).tolist()
+        numbers = chosen.flatten() - self.before
+        here = (numbers >= 0) & (numbers < len(self))
+        order = numbers.masked_fill(~here, len(self)).argsort(stable=True)[: int(here.sum())]
+        counts = numbers[here].bincount(minlength=len(self)).tolist()
         rows = torch.split(x[order // top], counts)
-        sorted_out = torch.cat([expert(own) for expert, own in zip(self, rows, strict=True) if len(own)])
-        out = torch.empty_like(sorted_out)
-        out[order] = sorted_out
+        out = x.new_zeros(tokens * top, x.shape[1])
+        if len(order):
+            out[order] = torch.cat([expert(own) for expert, own in zip(self, rows, strict=True) if len(own)])
         weighted = out.view(tokens, top, -1) * weights[..., None].to(x.dtype)
         return weighted.sum(1)
 
@@ -44,7 +51,7 @@ class JointExperts(Experts):
     """Computes all experts at once, or one by one where the kernels cannot compute a quantizer's layers."""
 
     def __init__(self, like: Experts) -> None:
-        super().__init__(like)
+        super().__init__(like, like.before, like.behind)
         self._together: Together | None = None
         self._looked = False
 

@@ -34,8 +34,8 @@ class FusedExperts(JointExperts):
             return None
         (gate,) = gates
         if isinstance(gate, BoundedGate):
-            return NativeExperts(self._kernels, weights, Bounds(gate.slope, gate.limit))
-        return NativeExperts(self._kernels, weights) if gate is silu_gate else None
+            return NativeExperts(self._kernels, weights, Bounds(gate.slope, gate.limit), self.before)
+        return NativeExperts(self._kernels, weights, before=self.before) if gate is silu_gate else None
 
 
 def _weights(expert: FusedMLP) -> ExpertWeights | None:

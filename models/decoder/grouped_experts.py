@@ -39,9 +39,11 @@ class _Grouped:
     """Both layers of all experts."""
 
     def __init__(
-        self, gate_up: ExpertProducts, down: ExpertProducts, gate: Gate, kernels: FusedKernels
+        self, gate_up: ExpertProducts, down: ExpertProducts, gate: Gate, kernels: FusedKernels, like: Experts
     ) -> None:
+        """like: what says which experts other ranks have."""
         self._gate_up, self._down, self._gate, self._kernels = gate_up, down, gate, kernels
+        self._before, self._partial = like.before, bool(like.before or like.behind)
 
     @classmethod
     def of(cls, experts: Experts, kernels: FusedKernels) -> _Grouped | None:
@@ -56,12 +58,13 @@ class _Grouped:
         if len(found) < 2 * len(experts) or len(gates) > 1:
             return None
         first, second = (ExpertProducts.of(each) for each in (found[: len(layers)], found[len(layers) :]))
-        return None if first is None or second is None else cls(first, second, gates.pop(), kernels)
+        return None if first is None or second is None else cls(first, second, gates.pop(), kernels, experts)
 
     def __call__(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         from turnout.kernels.gpu.experts import SortedPairs, add_up
 
-        pairs = SortedPairs(chosen, self._gate_up.experts)
+        chosen = chosen - self._before if self._before else chosen
+        pairs = SortedPairs(chosen, self._gate_up.experts, partial=self._partial)
         both = self._gate_up(x, pairs, gather=True)
         gated = self._kernels.gate(both) if self._gate is silu_gate else self._gate(*both.chunk(2, dim=-1))
         return add_up(self._down(gated, pairs, gather=False), weights)

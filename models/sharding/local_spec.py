@@ -9,18 +9,18 @@ from turnout.core.errors import ConfigError
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.model_spec import ModelSpec
 
-__all__ = ["check_divides", "local_spec", "padded_vocabulary"]
+__all__ = ["local_spec", "padded_vocabulary"]
 
 INNER = ("intermediate_size", "expert_size", "shared_size")
 """Widths inside MLPs, by the names that specs give them."""
 
 
-def local_spec(spec: ModelSpec, size: int) -> ModelSpec:
+def local_spec(spec: ModelSpec, size: int, *, whole_experts: bool = False) -> ModelSpec:
     """Returns the spec of each of `size` ranks, which all have the same shape.
 
     Heads and the widths of MLPs are divided. KV heads are, too; where there are fewer of them than ranks,
-    several ranks have the same one. The vocabulary is padded to a multiple of `size`. Raises ConfigError,
-    with the numbers, for a model that cannot be divided so.
+    several ranks have the same one. The vocabulary is padded to a multiple of `size`. whole_experts: the
+    widths of experts stay. Raises ConfigError, with the numbers, for a model that cannot be divided so.
     """
     changes: dict[str, Any] = {
         "heads": _divided(spec, "attention heads", spec.heads, size),
@@ -30,7 +30,8 @@ def local_spec(spec: ModelSpec, size: int) -> ModelSpec:
     }
     names = {field.name for field in fields(spec)}
     for name in INNER:
-        if name in names and (width := getattr(spec, name)):
+        divided = name in names and not (whole_experts and name == "expert_size")
+        if divided and (width := getattr(spec, name)):
             changes[name] = _divided(spec, name, width, size)
     return replace(spec, **changes)
 
@@ -38,11 +39,6 @@ def local_spec(spec: ModelSpec, size: int) -> ModelSpec:
 def padded_vocabulary(vocab_size: int, size: int) -> int:
     """Returns how many rows embeddings and heads have over all ranks."""
     return -(-vocab_size // size) * size
-
-
-def check_divides(spec: ModelSpec, size: int) -> None:
-    """Raises ConfigError, with the numbers, for a model that `size` ranks cannot divide."""
-    local_spec(spec, size)
 
 
 def _rule(spec: ModelSpec, rule: LayerAttention, size: int) -> LayerAttention:

@@ -31,6 +31,7 @@ from turnout.models.sharding.stages import (
     renumber,
     spec_of_layers,
 )
+from turnout.models.sharding.whole_experts import keep_experts
 
 __all__ = ["Part", "ShardPlan", "plan_shards", "stages_of"]
 
@@ -65,6 +66,8 @@ class ShardPlan:
     """The layer that makes logits, whose outputs are split; None: there is none."""
     stage: StagePlan | None = None
     """Which layers it has; None: all."""
+    whole_experts: bool = False
+    """Whether it has some experts whole, instead of a part of each."""
 
     @property
     def rank(self) -> int:
@@ -80,6 +83,22 @@ class ShardPlan:
         """Of the layers whose keys and values this rank has."""
         return self.spec if self.stage is None else spec_of_layers(self.spec, self.stage.layers)
 
+    def leave_to_others(self, module: nn.Module) -> set[str]:
+        """Takes out of a share what other stages have, and other ranks' experts; returns the names of the
+        layers that had parameters."""
+        before = _with_parameters(module)
+        if self.stage is not None:
+            assert isinstance(module, Decoder)
+            keep_layers(module, self.stage, self.spec)
+        if self.whole_experts:
+            keep_experts(module, self.rank, self.collective.size)
+        return before - _with_parameters(module)
+
+
+def _with_parameters(module: nn.Module) -> set[str]:
+    names = (name for name, _ in module.named_parameters(remove_duplicate=False))
+    return {name.rpartition(".")[0] for name in names}
+
 
 def plan_shards(
     family: ModelFamily,
@@ -87,14 +106,17 @@ def plan_shards(
     collective: Collective,
     line: Collective | None = None,
     layers: Sequence[int] = (),
+    *,
+    whole_experts: bool = False,
 ) -> ShardPlan:
     """Returns this rank's share of a model. Raises ConfigError, naming what cannot be divided.
 
     collective: the ranks that divide each layer; line: the stages that divide the layers, None: one has all;
-    layers: how many each stage has; empty: about as many parameters each.
+    layers: how many each stage has; empty: about as many parameters each; whole_experts: each rank has some
+    experts whole.
     """
     size = collective.size
-    local = local_spec(spec, size)
+    local = local_spec(spec, size, whole_experts=whole_experts)
     whole = meta_model(family, replace(spec, vocab_size=padded_vocabulary(spec.vocab_size, size)))
     share = meta_model(family, local)
     if not isinstance(whole, Decoder):
@@ -123,20 +145,31 @@ def plan_shards(
                 f"{type(layer).__name__}, would have a part of {attribute!r} on each rank, and no layer is "
                 "known that adds it up"
             )
-    if stage is not None:
-        assert isinstance(share, Decoder)
-        keep_layers(share, stage, local)
-    here = dict(share.named_modules())
-    return ShardPlan(
+    plan = ShardPlan(
         local,
         spec.vocab_size,
         collective,
         parts,
-        tuple(name for name in summed if name in here),
-        tuple(name for name in embeddings if name in here),
-        tuple(name for name in norms if name in here),
-        head if head in here else None,
+        tuple(summed),
+        tuple(embeddings),
+        tuple(norms),
+        head,
         stage,
+        whole_experts,
+    )
+    return _of_what_is_here(plan, share)
+
+
+def _of_what_is_here(plan: ShardPlan, share: nn.Module) -> ShardPlan:
+    """Takes out of `share`, and of the plan, what other ranks have."""
+    plan.leave_to_others(share)
+    here = dict(share.named_modules())
+    return replace(
+        plan,
+        summed=tuple(name for name in plan.summed if name in here),
+        embeddings=tuple(name for name in plan.embeddings if name in here),
+        norms=tuple(name for name in plan.norms if name in here),
+        head=plan.head if plan.head in here else None,
     )
 
 

@@ -20,6 +20,7 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Logits, Plan
 from turnout.models.sharding.plan import ShardPlan, stages_of
 from turnout.models.sharding.stages import Stage
+from turnout.models.sharding.whole_experts import check_experts
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.memory.budget import format_bytes
 from turnout.runner.ranks.followed_runner import FollowedRunner, FrameWriter, StagedRunner
@@ -40,10 +41,7 @@ class Loaded(msgspec.Struct, array_like=True):
 def check_ranks(config: EngineConfig, spec: ModelSpec, device: str) -> None:
     """Raises ConfigError for what ranks cannot do, by name; called before anything is loaded."""
     if config.enable_expert_parallel:
-        raise ConfigError(
-            "enable_expert_parallel: experts cannot be given out whole to ranks yet; with "
-            "--tensor-parallel-size alone, each rank has a part of every expert"
-        )
+        check_experts(spec, config.tensor_parallel_size)
     if config.stage_layers and len(config.stage_layers) != config.pipeline_parallel_size:
         raise ConfigError(
             f"pipeline_layers={config.pipeline_layers} is for {len(config.stage_layers)} stages; "
@@ -140,6 +138,8 @@ class RankZero:
         """Words the sums. weights: bytes of this rank's."""
         parts, stage = self.shards.collective.size, self.shards.stage
         divided = [f"tensor parallel: {parts} ranks, which add up by {self.share.name}"] * (parts > 1)
+        if self.shards.whole_experts:
+            divided.append("expert parallel: each has some experts whole")
         if stage is not None:
             pieces = f"pipeline parallel: {stage.line.size} stages, of which this has {len(stage.layers)}"
             divided.append(f"{pieces} layers, joined by {self.share.name}")

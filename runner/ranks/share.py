@@ -55,5 +55,12 @@ class RankShare:
             line = open_collective(name, meeting, stage, stages, stages + part)
             opened(line)
             groups.append(line)
-        shards = plan_shards(family, spec, groups[0], line, config.stage_layers)
+        shards = plan_shards(
+            family,
+            spec,
+            groups[0],
+            line,
+            config.stage_layers,
+            whole_experts=config.enable_expert_parallel,
+        )
         return cls(name, tuple(groups), shards)

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import PoolSize, Span
 from turnout.core.registry.registry import Registry
+from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -118,6 +119,27 @@ def on_grid(
         return list(pool.map(run, range(parts * stages)))
 
 
+def load(
+    folder: Path,
+    collective: ThreadCollective | None = None,
+    quantization: str = "none",
+    line: ThreadCollective | None = None,
+    layers: Sequence[int] = (),
+    *,
+    whole_experts: bool = False,
+) -> tuple[nn.Module, ModelSpec, ModelSpec]:
+    """Returns a rank's share, its spec, and that of the layers whose keys and values it has."""
+    registry = Registry.load()
+    checkpoint = open_checkpoint(registry, str(folder))
+    spec, kept, shards = checkpoint.spec, checkpoint.spec, None
+    if collective is not None:
+        family = checkpoint.family
+        shards = plan_shards(family, spec, collective, line, layers, whole_experts=whole_experts)
+        spec, kept = shards.spec, shards.kv_spec
+    model = load_weights(registry, checkpoint, quantization, CONTEXT, progress=False, shards=shards)
+    return model, spec, kept
+
+
 @torch.inference_mode()
 def logits_of(
     folder: Path,
@@ -125,18 +147,12 @@ def logits_of(
     quantization: str = "none",
     line: ThreadCollective | None = None,
     layers: Sequence[int] = (),
+    *,
+    whole_experts: bool = False,
 ) -> Tensor:
     """The logits of a prompt in two chunks, the rest token by token: [tokens, vocabulary] on rank 0."""
-    registry = Registry.load()
-    checkpoint = open_checkpoint(registry, str(folder))
-    shards = None
-    if collective is not None:
-        shards = plan_shards(checkpoint.family, checkpoint.spec, collective, line, layers)
-    spec, kept = checkpoint.spec, checkpoint.spec
-    if shards is not None:
-        spec, kept = shards.spec, shards.kv_spec
-    model = load_weights(registry, checkpoint, quantization, CONTEXT, progress=False, shards=shards)
-    halves = KVHalves(kv_for_model(registry.create("kv", "paged"), spec), kept, CONTEXT)
+    model, spec, kept = load(folder, collective, quantization, line, layers, whole_experts=whole_experts)
+    halves = KVHalves(kv_for_model(Registry.load().create("kv", "paged"), spec), kept, CONTEXT)
     cache = halves.cache(PoolSize(256), Lru())
     runner = ModelRunner(model, halves.attention(cache), CONTEXT.device)
     request = Request(
