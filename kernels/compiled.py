@@ -91,7 +91,7 @@ class CpuKernels:
             function.argtypes, function.restype = arguments, None
         library.turnout_panel.restype = LONG
         library.turnout_is_bfloat16.restype = INT
-        library.turnout_layers.restype = INT
+        library.turnout_layers.restype = library.turnout_experts.restype = INT
         library.turnout_integer_zero.restype = INT
         library.turnout_half_unit.restype = LONG
         self.built = built
@@ -330,9 +330,12 @@ class CpuKernels:
         )
         self.library.turnout_encode(*given)
 
-    def experts(self, table: ctypes.Array[Any], count: int, mix: ctypes.Structure) -> None:
-        """Computes the experts of `table`, two linear layers each; see `turnout.kernels.experts`."""
-        self.library.turnout_experts(ctypes.byref(table), count, ctypes.byref(mix))
+    def experts(self, table: ctypes.Array[Any], count: int, mix: ctypes.Structure) -> bool:
+        """Computes the experts of `table`, two linear layers each; see `turnout.kernels.experts`.
+
+        Returns False if they are shares of ranks, one of which is gone.
+        """
+        return not self.library.turnout_experts(ctypes.byref(table), count, ctypes.byref(mix))
 
 
 def cpu_kernels(kernels: FusedKernels | None) -> CpuKernels | None:

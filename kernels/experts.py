@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from turnout.core.errors import CollectiveError
 from turnout.kernels.compiled import CpuKernels
 from turnout.kernels.integers import LONG, POINTER
 from turnout.kernels.linears import LinearStruct, LinearWeights, linear_struct
@@ -40,15 +41,17 @@ class NativeExperts:
         experts: Sequence[ExpertWeights],
         bounds: Bounds | None = None,
         before: int = 0,
+        group: int | None = None,
     ) -> None:
         """bounds: of what lies between an expert's products; None: that is silu(gate) · up.
 
         before: how many experts other ranks have before these, which `chosen` counts; those behind, too, are
-        left to others.
+        left to others. group: native, of ranks that each have a part of every expert, and add up what comes
+        out; by it, they exchange what integers are rounded by.
         """
         self._kernels = kernels
         self._weights = experts  # the table has their addresses
-        self._bounds, self._before = bounds, before
+        self._bounds, self._before, self._group = bounds, before, group
         linears = [linear_struct(each, kernels.integers) for expert in experts for each in expert]
         self._table = (LinearStruct * len(linears))(*linears)
 
@@ -65,8 +68,10 @@ class NativeExperts:
             *(self._bounds is not None, x.dtype == torch.bfloat16, kernel_threads(), self._before),
             *bounds,
             *(each.data_ptr() for each in (x, chosen, weights, out)),
+            self._group,
         )
-        self._kernels.experts(self._table, len(self._weights), mix)
+        if not self._kernels.experts(self._table, len(self._weights), mix):
+            raise CollectiveError("another rank of the engine is gone")
         return out
 
 
@@ -76,5 +81,5 @@ class _Mix(ctypes.Structure):
     _fields_ = (
         *((name, LONG) for name in ("tokens", "top", "size", "inner", "gate", "half", "threads", "before")),
         *((name, ctypes.c_double) for name in ("slope", "limit")),
-        *((name, POINTER) for name in ("x", "chosen", "weights", "out")),
+        *((name, POINTER) for name in ("x", "chosen", "weights", "out", "group")),
     )

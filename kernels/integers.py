@@ -31,7 +31,7 @@ POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctype
 SIGNATURES = {
     "turnout_integer_zero": [],
     "turnout_bytes_unit": [],
-    "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT] + [INT] * 2,
+    "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT] + [INT] * 2 + [POINTER],
     "turnout_integer_encode": [POINTER] * 3 + [LONG] * 2 + [INT] * 2,
     "turnout_integer_pack": [POINTER] * 2 + [LONG] * 3 + [INT],
     "turnout_integer_sums": [POINTER] * 2 + [LONG] * 3 + [INT],
@@ -172,8 +172,11 @@ class IntegerKernels:
         """Returns what the largest activation of a token is rounded to: of 7 bits where 8 would overflow."""
         return self._zero - 1 if precision is Precision.W8A8 else 2**15 - 1
 
-    def linear(self, x: Tensor, weights: IntegerWeights) -> Tensor:
-        """Computes a packed layer: x, float32 or bfloat16 [rows, inputs], to [rows, outputs] in x's dtype."""
+    def linear(self, x: Tensor, weights: IntegerWeights, largest: Tensor | None = None) -> Tensor:
+        """Computes a packed layer: x, float32 or bfloat16 [rows, inputs], to [rows, outputs] in x's dtype.
+
+        largest: magnitudes by which rows are rounded, float32 [rows]; None: the largest of each.
+        """
         if x.dtype not in (torch.float32, torch.bfloat16):
             raise TypeError(f"linear layers of few bits take float32 and bfloat16, not {x.dtype}")
         if x.stride(1) != 1:
@@ -198,6 +201,7 @@ class IntegerKernels:
             self.levels(weights.precision),
             x.dtype == torch.bfloat16,
             kernel_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
+            address(largest),
         )
         return out
 

@@ -142,7 +142,10 @@ def build_engine(
     by_name = _start_decodings(policies, resources)
     halves = KVHalves(policies.kv, spec if shards is None else shards.kv_spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
-    kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
+    on_ranks = None if group is None else group.measure
+    kv = build_kv_memory(
+        halves, budget, model, policies.eviction, make_eviction, taken=resources.taken, on_ranks=on_ranks
+    )
     alone = ModelRunner(model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture)
     books, runner = kv.cache, cast(Runner, alone)
     if group is not None:

@@ -60,6 +60,10 @@ class KVHalves:
         return title_of(self.backend, "kv")
 
 
+MeasureOnRanks = Callable[[KVHalves, nn.Module, EvictionPolicy, int, int, int], SwapCosts]
+"""Given the positions of a pool, and what `swap_costs.measure` takes, measures on all ranks."""
+
+
 @dataclass(frozen=True)
 class KVMemory:
     """The engine's KV memory."""
@@ -98,11 +102,12 @@ def build_kv_memory(
     make_eviction: Callable[[], EvictionPolicy],
     *,
     taken: int = 0,
+    on_ranks: MeasureOnRanks | None = None,
 ) -> KVMemory:
     """Builds the KV memory; called when the weights are in memory.
 
     make_eviction: makes eviction policies for pools that only serve to measure; taken: bytes of KV memory
-    that other models have.
+    that other models have; on_ranks: measures on several ranks; None: there is one.
 
     Raises ConfigError, with the sums, where the memory that was asked for is not there or of no use.
     """
@@ -113,7 +118,7 @@ def build_kv_memory(
     with halves.blamed("snapshot"):
         budget.check(cache)
         positions = cache.snapshot().swap
-    costs = partial(_swap_costs, halves, budget, model, make_eviction)
+    costs = partial(_swap_costs, halves, budget, model, make_eviction, on_ranks)
     preemption = build_preemption(budget.config, positions, costs)
     attention = halves.attention(cache)
     sums = [] if activations is None else [budget.describe_gpu(activations)]
@@ -135,11 +140,17 @@ def _activations(halves: KVHalves, budget: Budget, model: nn.Module, eviction: E
 
 
 def _swap_costs(
-    halves: KVHalves, budget: Budget, model: nn.Module, make_eviction: Callable[[], EvictionPolicy]
+    halves: KVHalves,
+    budget: Budget,
+    model: nn.Module,
+    make_eviction: Callable[[], EvictionPolicy],
+    on_ranks: MeasureOnRanks | None,
 ) -> SwapCosts:
     """Measures swapping and computing, in KV memory of its own, which is freed afterwards."""
     length = min(swap_costs.LENGTH, budget.max_model_len)
     room = budget.whole(length)
+    if on_ranks is not None:
+        return on_ranks(halves, model, make_eviction(), room, length, budget.max_batched_tokens)
     cache = halves.cache(PoolSize(room, room), make_eviction())
     runner = ModelRunner(model, halves.attention(cache), budget.device)
     return swap_costs.measure(runner, cache, length, budget.max_batched_tokens)

@@ -39,12 +39,6 @@ def load_weights(
     """
     adopter = _adopter(registry, checkpoint, quantization)
     plain = PluginSpec.parse(quantization).name == UNQUANTIZED
-    if adopter is not None and shards is not None:
-        raise ConfigError(
-            f"{checkpoint.folder} is quantized already, which ranks cannot divide; leave "
-            "--tensor-parallel-size and --pipeline-parallel-size out, or take unquantized weights and "
-            "--quantization"
-        )
     if adopter is None and plain and (shards is None or shards.leads):  # of all ranks of a machine
         _check_room(checkpoint, context)
     return load_model(

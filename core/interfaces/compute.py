@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from turnout.core.interfaces.layer_share import LayerShare
     from turnout.core.types.plan import Logits, Plan
 
 __all__ = ["ComputeContext", "FusedKernels", "PipelinedRunner", "Runner"]
@@ -50,6 +51,8 @@ class ComputeContext:
     kernels: FusedKernels | None = None
     """Kernels for the device; None: PyTorch's own operators do. `turnout.kernels.cpu_kernels` says whether
     they are the compiled ones of a CPU, which compute linear layers and attention too."""
+    share: LayerShare | None = None
+    """Where ranks divide the layer that is being built: what this one has of it; None: all."""
 
 
 class Runner(Protocol):

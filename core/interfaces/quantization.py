@@ -29,6 +29,9 @@ class Quantizer(ABC):
     decodes: ClassVar[bool] = False
     """True: checkpoints of its name can also be read as floating-point numbers, so that another quantization
     may be chosen for them."""
+    divides: ClassVar[bool] = False
+    """True: where ranks divide a layer's inputs, `convert` makes what it would have made of the whole layer,
+    by `context.share`. False: such layers are refused."""
 
     @abstractmethod
     def wants(self, name: str, linear: nn.Linear) -> bool:
@@ -91,6 +94,9 @@ class Adopter(ABC):
 
     embeddings: ClassVar[bool] = False
     """Whether the format stores embeddings quantized, too, so that `adopt_embedding` may be called."""
+    divides: ClassVar[bool] = False
+    """Whether `adopt` builds a rank's share where `context.share` says what that is: `tensors` and `like` are
+    of the whole layer. False: ranks cannot divide such checkpoints."""
 
     def held_blocks(self, context: ComputeContext) -> Collection[str]:
         """Returns the kinds of blocks, such as ``q8_0``, which `adopt` takes as weight files have them.

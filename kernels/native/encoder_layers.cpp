@@ -77,7 +77,7 @@ void linear(const Linear& layer, const void* x, void* out, const Step& step) {
         turnout_integer_linear(layer.numbers, layer.shift, layer.scale, layer.offset, (const float*)layer.bias, x,
                                out, step.tokens, layer.inputs, layer.depth, layer.outputs, layer.group,
                                layer.inputs, (int)(layer.kind - INTEGERS), (float)layer.levels, (int)step.half,
-                               threads_for(products, INTEGERS_WORTHWHILE, step));
+                               threads_for(products, INTEGERS_WORTHWHILE, step), nullptr);
     else
         turnout_linear(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, step.tokens,
                        layer.inputs, layer.outputs, layer.inputs, layer.kind == BFLOAT16, false, threads);

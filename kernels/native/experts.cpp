@@ -35,6 +35,7 @@ struct Mix {
     const int64_t* chosen;  // [tokens][top]: experts
     const float* weights;   // [tokens][top]
     void* out;              // [tokens][size]
+    void* group;            // of ranks that each have a part of the inside of every expert; null: there is one
 
     int64_t bytes() const { return half ? 2 : 4; }
 };
@@ -109,8 +110,9 @@ struct Group {
     }
 
     // x: [pairs][inputs]; out: [pairs][outputs] of the layer that `pick` picks of an expert.
+    // most_of: what integers round each of these by; null: its largest number.
     template <typename Pick>
-    void multiply(const char* x, char* out, Pick pick) const {
+    void multiply(const char* x, char* out, Pick pick, const float* most_of = nullptr) const {
         const std::vector<Turn> all = turns(pick);
         turnout::take_turns(
             (int)mix.threads, (int64_t)all.size(), [] { return 0; },
@@ -119,7 +121,7 @@ struct Group {
                 const Linear& layer = pick(experts[turn.expert]);
                 const int64_t row = sorted.starts[turn.expert] - begin();
                 linear_panels(layer, x + row * layer.inputs * mix.bytes(), out + row * layer.outputs * mix.bytes(),
-                              turn.rows, (int)mix.half, turn.first, turn.last);
+                              turn.rows, (int)mix.half, turn.first, turn.last, most_of ? most_of + row : nullptr);
             });
     }
 };
@@ -187,7 +189,8 @@ struct Room {
     }
 };
 
-void compute(const Group& group, float* sums, Room& room) {
+// False: a rank is gone.
+bool compute(const Group& group, float* sums, Room& room) {
     const Mix& mix = group.mix;
     const int64_t pairs = group.pairs(), bytes = mix.bytes(), row = mix.size * bytes;
     char* const x = room.of(pairs * (2 * mix.size + 3 * mix.inner) * bytes);
@@ -198,16 +201,21 @@ void compute(const Group& group, float* sums, Room& room) {
     });
     group.multiply(x, both, [](const Expert& expert) -> const Linear& { return expert.gate_up; });
     gate(mix, both, gated, pairs);
-    group.multiply(gated, out, [](const Expert& expert) -> const Linear& { return expert.down; });
+    const bool exchanges = mix.group && rounds(group.experts[group.first].down);
+    const std::unique_ptr<float[]> most(exchanges ? new float[pairs] : nullptr);
+    if (exchanges && !largest_of_ranks(mix.group, gated, most.get(), pairs, mix.inner, (int)mix.half, (int)mix.threads))
+        return false;
+    group.multiply(gated, out, [](const Expert& expert) -> const Linear& { return expert.down; }, most.get());
     add_up(group, out, sums);
+    return true;
 }
 
 }  // namespace
 
 extern "C" {
 
-// The `count` experts of a layer over the tokens of `of_mix`.
-void turnout_experts(const void* of_experts, int64_t count, const void* of_mix) {
+// The `count` experts of a layer over the tokens of `of_mix`. Returns 0, or 1 if a rank of the group is gone.
+int turnout_experts(const void* of_experts, int64_t count, const void* of_mix) {
     const Mix& mix = *(const Mix*)of_mix;
     const Sorted sorted(mix, count);
     const int64_t numbers = mix.tokens * mix.size;
@@ -218,8 +226,9 @@ void turnout_experts(const void* of_experts, int64_t count, const void* of_mix) 
     for (int64_t first = 0, last; first < count; first = last) {
         for (last = first + 1; last < count && sorted.starts[last + 1] - sorted.starts[first] <= PAIRS;) last++;
         const Group group = {(const Expert*)of_experts, sorted, mix, first, last};
-        if (group.pairs()) compute(group, sums, room);
+        if (group.pairs() && !compute(group, sums, room)) return 1;
     }
     for (int64_t i = 0; mix.half && i < numbers; i++) narrow(sums[i], (BFloat16*)mix.out + i);
+    return 0;
 }
 }

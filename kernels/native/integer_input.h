@@ -121,12 +121,13 @@ inline void round_to_16_bits(const X* x, int64_t size, float factor, const Layer
 }
 
 template <typename X>
-inline void round_tile(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer,
+inline void round_tile(const X* x, int64_t stride, int64_t size, float levels, const float* most_of, const Layer& layer,
                        const Input& to, const Tile& tile, int16_t* numbers) {
     for (int64_t r = 0; r < tile.rows; r++) {
         const int64_t row = tile.first + r;
         const X* from = x + row * stride;
-        const float most = largest(from, size), factor = most == most ? levels / most : 0.0f;
+        const float most = most_of ? most_of[row] : largest(from, size);
+        const float factor = most - most == 0.0f ? levels / most : 0.0f;
         to.unit[row] = most / levels;
         if (layer.in_word == 2)
             round_to_16_bits(from, size, factor, layer, to, tile, r, numbers);
@@ -157,12 +158,13 @@ inline Input room_for(const Layer& layer, int64_t rows) {
     return input;
 }
 
+// most_of: what rows are rounded by; null: the largest of each.
 template <typename X>
-void round_rows(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer, const Input& to,
-                int threads) {
+void round_rows(const X* x, int64_t stride, int64_t size, float levels, const float* most_of, const Layer& layer,
+                const Input& to, int threads) {
     turnout::share_out(threads, to.tiles.size(), 1, [&](int64_t first, int64_t last) {
         const std::unique_ptr<int16_t[]> numbers(layer.in_word == 2 ? new int16_t[layer.depth] : nullptr);
         for (int64_t tile = first; tile < last; tile++)
-            round_tile(x, stride, size, levels, layer, to, to.tiles[tile], numbers.get());
+            round_tile(x, stride, size, levels, most_of, layer, to, to.tiles[tile], numbers.get());
     });
 }

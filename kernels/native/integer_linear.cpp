@@ -10,8 +10,10 @@
 // weight = (code - CENTER) * scale + offset, for each output and group of inputs.
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
+#include "collectives.h"
 #include "integer_input.h"
 #include "integer_target.h"
 #include "linears.h"
@@ -20,6 +22,7 @@
 namespace {
 
 constexpr int64_t PANELS_AT_ONCE = 4;  // that a thread takes at least
+constexpr int64_t NUMBERS_AT_ONCE = 1 << 14;  // the same, where it only looks for the largest
 constexpr int64_t BAND = 16;    // tiles of x that stay in the second-level cache, of a piece
 constexpr int64_t WIDENED = 3;  // tiles, from which on it pays to widen codes once for all of them
 
@@ -328,14 +331,14 @@ void multiply(const Layer& layer, const Input& x, const Output& out, int64_t beg
 
 // Rounds x, and computes the panels from `first` to before `last`.
 void compute(const Layer& layer, const void* x, void* out, int64_t rows, int64_t inputs, int64_t stride, int kind,
-             float levels, int half, int64_t first, int64_t last, int threads) {
+             float levels, const float* most_of, int half, int64_t first, int64_t last, int threads) {
     const Input input = room_for(layer, rows);
     const std::unique_ptr<float[]> room(half ? new float[rows * layer.outputs] : nullptr);
     const Output output = {half ? room.get() : (float*)out, half ? (BFloat16*)out : nullptr};
     if (half)
-        round_rows((const BFloat16*)x, stride, inputs, levels, layer, input, threads);
+        round_rows((const BFloat16*)x, stride, inputs, levels, most_of, layer, input, threads);
     else
-        round_rows((const float*)x, stride, inputs, levels, layer, input, threads);
+        round_rows((const float*)x, stride, inputs, levels, most_of, layer, input, threads);
     if (kind == 0)
         multiply<Fours>(layer, input, output, first, last, threads);
     else if (kind == 1)
@@ -347,11 +350,23 @@ void compute(const Layer& layer, const void* x, void* out, int64_t rows, int64_t
 }  // namespace
 
 void integer_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first,
-                    int64_t last) {
+                    int64_t last, const float* most_of) {
     const int kind = (int)(linear.kind - INTEGERS);
     const Layer layer = {linear.numbers, linear.shift, linear.scale, linear.offset, (const float*)linear.bias,
                          linear.depth, linear.outputs, linear.group, kind == 0 ? 4 : 2};
-    compute(layer, x, out, rows, linear.inputs, linear.inputs, kind, (float)linear.levels, half, first, last, 1);
+    compute(layer, x, out, rows, linear.inputs, linear.inputs, kind, (float)linear.levels, most_of, half, first, last,
+            1);
+}
+
+bool largest_of_ranks(void* group, const void* x, float* most, int64_t rows, int64_t inputs, int half, int threads) {
+    turnout::share_out(threads, rows, NUMBERS_AT_ONCE / inputs + 1, [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; row++) {
+            const float own = half ? largest((const BFloat16*)x + row * inputs, inputs)
+                                   : largest((const float*)x + row * inputs, inputs);
+            most[row] = own == own ? own : INFINITY;  // which wins on all ranks, as no number would not
+        }
+    });
+    return !turnout_group_all_reduce(group, most, rows, COLLECTIVE_FLOAT32, true, threads);
 }
 
 extern "C" {
@@ -365,12 +380,12 @@ int64_t turnout_bytes_unit() { return BYTES_UNIT; }
 // out: [rows][outputs]; x: [rows][inputs], rows `stride` apart, of which each is rounded to whole numbers of at
 // most `levels`; both bfloat16 if `half`, else float32; depth: `inputs` and the zeros behind them; group: inputs that share a scale;
 // kind: 0 Fours, 1 Pairs, 2 Nibbles, whose scale and offset are bfloat16; shift: for Fours,
-// -ZERO times the sum of a column's codes.
+// -ZERO times the sum of a column's codes; most_of: what each row is rounded by, null: its largest number.
 void turnout_integer_linear(const void* packed, const int32_t* shift, const void* scale, const void* offset,
                             const float* bias, const void* x, void* out, int64_t rows, int64_t inputs,
                             int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,
-                            float levels, int half, int threads) {
+                            float levels, int half, int threads, const float* most_of) {
     const Layer layer = {packed, shift, scale, offset, bias, depth, outputs, group, kind == 0 ? 4 : 2};
-    compute(layer, x, out, rows, inputs, stride, kind, levels, half, 0, layer.panels(), threads);
+    compute(layer, x, out, rows, inputs, stride, kind, levels, most_of, half, 0, layer.panels(), threads);
 }
 }

@@ -18,7 +18,7 @@ void turnout_half_linear(const void* packed, const void* x, const void* bias, vo
 void turnout_integer_linear(const void* packed, const int32_t* shift, const void* scale, const void* offset,
                             const float* bias, const void* x, void* out, int64_t rows, int64_t inputs,
                             int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,
-                            float levels, int half, int threads);
+                            float levels, int half, int threads, const float* most_of);
 void turnout_block_linear(const void* packed, const float* bias, const void* x, void* out, int64_t rows,
                           int64_t inputs, int64_t outputs, int64_t stride, int type, int half, int threads);
 void turnout_norm(void* x, const void* delta, const void* weight, void* out, int64_t rows, int64_t size,

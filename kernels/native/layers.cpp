@@ -2,6 +2,7 @@
 // what Python takes between any two. Numbers come out the same. All of a step is float32, or all is bfloat16.
 
 #include <cstring>
+#include <memory>
 
 #include "collectives.h"
 #include "kernels.h"
@@ -46,7 +47,7 @@ struct Step {
     void* behind(void* numbers, int64_t count) const { return (char*)numbers + count * (half ? 2 : 4); }
 };
 
-void linear(const Linear& layer, const void* x, void* out, const Step& step) {
+void linear(const Linear& layer, const void* x, void* out, const Step& step, const float* most_of = nullptr) {
     const int64_t products = step.tokens * layer.inputs * layer.outputs;
     const int threads = (int)step.threads;
     if (layer.kind == HALVES)
@@ -60,7 +61,7 @@ void linear(const Linear& layer, const void* x, void* out, const Step& step) {
         turnout_integer_linear(layer.numbers, layer.shift, layer.scale, layer.offset, (const float*)layer.bias, x,
                                out, step.tokens, layer.inputs, layer.depth, layer.outputs, layer.group,
                                layer.inputs, (int)(layer.kind - INTEGERS), (float)layer.levels, (int)step.half,
-                               products > INTEGERS_WORTHWHILE ? threads : 1);
+                               products > INTEGERS_WORTHWHILE ? threads : 1, most_of);
     else
         turnout_linear(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, step.tokens,
                        layer.inputs, layer.outputs, layer.inputs, layer.kind == BFLOAT16, false,
@@ -108,7 +109,12 @@ void attention(const Layer& layer, const Step& step) {
 // A layer whose inputs are shared out over ranks: what all of them put out, added up, in `delta`. False: a rank is
 // gone.
 bool shared(const Linear& layer, const Step& step) {
-    linear(layer, step.narrow, step.delta, step);
+    const bool exchanges = step.group && rounds(layer);
+    const std::unique_ptr<float[]> most(exchanges ? new float[step.tokens] : nullptr);
+    if (exchanges && !largest_of_ranks(step.group, step.narrow, most.get(), step.tokens, layer.inputs, (int)step.half,
+                                       (int)step.threads))
+        return false;
+    linear(layer, step.narrow, step.delta, step, most.get());
     return !step.group || !turnout_group_all_reduce(step.group, step.delta, step.tokens * step.size,
                                                     (int)step.half, false, (int)step.threads);
 }

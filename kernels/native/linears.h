@@ -21,17 +21,23 @@ void float_panels(const void* packed, const float* x, const float* bias, float* 
                   int64_t outputs, int half, int64_t first, int64_t last);
 void half_panels(const void* packed, const void* x, const void* bias, void* out, int64_t rows, int64_t inputs,
                  int64_t outputs, int64_t first, int64_t last);
+// most_of: what integers round each row by; null: its largest number.
 void integer_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first,
-                    int64_t last);
+                    int64_t last, const float* most_of);
+
+inline bool rounds(const Linear& layer) { return layer.kind >= INTEGERS && layer.kind < BLOCKS; }
+
+// The largest number of each row of x[rows][inputs], over all ranks, which have other inputs. False: one is gone.
+bool largest_of_ranks(void* group, const void* x, float* most, int64_t rows, int64_t inputs, int half, int threads);
 
 void block_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first, int64_t last);
 
 inline void linear_panels(const Linear& layer, const void* x, void* out, int64_t rows, int half, int64_t first,
-                          int64_t last) {
+                          int64_t last, const float* most_of = nullptr) {
     if (layer.kind >= BLOCKS)
         block_panels(layer, x, out, rows, half, first, last);
     else if (layer.kind >= INTEGERS)
-        integer_panels(layer, x, out, rows, half, first, last);
+        integer_panels(layer, x, out, rows, half, first, last, most_of);
     else if (layer.kind == HALVES)
         half_panels(layer.numbers, x, layer.bias, out, rows, layer.inputs, layer.outputs, first, last);
     else

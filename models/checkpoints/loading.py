@@ -6,16 +6,17 @@ from its file to where it will stay, and the file is unmapped before the next on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from turnout.core.errors import ConfigError, ModelError, as_plugin_errors
 from turnout.core.interfaces.compute import ComputeContext, FusedKernels
+from turnout.core.interfaces.layer_share import LayerShare
 from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
 from turnout.core.loading_progress import counted
@@ -31,7 +32,7 @@ from turnout.models.checkpoints.index import (
 )
 from turnout.models.checkpoints.malloc_trim import MallocTrim
 from turnout.models.checkpoints.parameter_slots import ParameterSlot, parameter_slots
-from turnout.models.checkpoints.rank_parts import of_rank
+from turnout.models.checkpoints.rank_parts import of_rank, whole_layer
 from turnout.models.checkpoints.replacement_check import ReplacementCheck
 from turnout.models.checkpoints.siblings import Siblings
 from turnout.models.checkpoints.stacked_tensor import StackedTensor
@@ -70,7 +71,7 @@ def load_model(
     file, unless the checkpoint holds exactly the model's tensors; ConfigError if it is to be `quantized` and
     the quantizer wants none of its layers.
 
-    shards: what of each parameter this rank has, where no layer is stored quantized; None: all.
+    shards: what of each parameter this rank has; None: all.
     """
     kernels = context.kernels
     adopter = quantizer if isinstance(quantizer, Adopter) else None
@@ -201,22 +202,51 @@ class _Loader:
             tensors["bias"] = tensors["bias"].to(context.dtype)
         rows = None
         layers = {each: self.module.get_submodule(each) for each in (name, *stored.tied)}
-        for each, like in layers.items():
-            if isinstance(like, nn.Linear):
+        for each, layer in layers.items():
+            if isinstance(layer, nn.Linear):
+                share = self._share_of(each, layer, adopter)
+                like, given = whole_layer(layer, share), replace(context, share=share)
+                assert isinstance(like, nn.Linear)
                 with as_plugin_errors(f"{_title(adopter)} on {each}: adopt"):
-                    adopted = self._check.checked(adopter.adopt(each, tensors, like, context), like)
+                    adopted = self._check.checked(adopter.adopt(each, tensors, like, given), layer)
                 rows = layer_capabilities(adopted).rows
                 self._place_adopted(each, adopted, adopter)
-        for each, like in layers.items():
-            if isinstance(like, nn.Embedding):
-                with as_plugin_errors(f"{_title(adopter)} on {each}: adopt_embedding"):
-                    table = (
-                        adopter.adopt_embedding(each, tensors, like, context)
-                        if rows is None
-                        else PackedEmbedding(rows, context.dtype)
-                    )
-                self._place_adopted(each, table, adopter)
+        for each, layer in layers.items():
+            if isinstance(layer, nn.Embedding):
+                self._adopt_embedding(each, layer, tensors, rows, adopter)
         self.freed.add(sum(tensor.nbytes for tensor in tensors.values()))
+
+    def _adopt_embedding(
+        self,
+        name: str,
+        layer: nn.Embedding,
+        tensors: Mapping[str, Tensor],
+        rows: Callable[[Tensor], Tensor] | None,
+        adopter: Adopter,
+    ) -> None:
+        """rows: of the head that the embedding is tied to."""
+        share = self._share_of(name, layer, adopter)
+        like, context = whole_layer(layer, share), replace(self.context, share=share)
+        assert isinstance(like, nn.Embedding)
+        with as_plugin_errors(f"{_title(adopter)} on {name}: adopt_embedding"):
+            table = (
+                adopter.adopt_embedding(name, tensors, like, context)
+                if rows is None
+                else PackedEmbedding(rows, context.dtype)
+            )
+        self._place_adopted(name, table, adopter)
+
+    def _share_of(
+        self, name: str, layer: nn.Linear | nn.Embedding, by: Quantizer | Adopter
+    ) -> LayerShare | None:
+        """Returns what this rank has of a layer; None: all. Raises ConfigError if `by` cannot divide it."""
+        share = None if self._shards is None else self._shards.share_of(name, layer)
+        if share is not None and not by.divides and (isinstance(by, Adopter) or share.splits_inputs):
+            raise ConfigError(
+                f"{_title(by)} cannot quantize layers that ranks divide, such as {name}; leave "
+                "--tensor-parallel-size out, or choose another quantization"
+            )
+        return share
 
     def _place_adopted(self, name: str, adopted: nn.Module, adopter: Adopter) -> None:
         name_plugin(adopted, _title(adopter))
@@ -233,11 +263,15 @@ class _Loader:
         layer = self.module.get_submodule(name)
         if not isinstance(layer, nn.Linear) or any(value.is_meta for value in layer.parameters()):
             return False
+        share = None if self._shards is None else self._shards.share_of(name, layer)
+        like = whole_layer(layer, share)
+        assert isinstance(like, nn.Linear)
         with as_plugin_errors(f"{_title(quantizer)} on {name}: wants"):
-            if not quantizer.wants(name, layer):
+            if not quantizer.wants(name, like):
                 return False
+        context = replace(self.context, share=self._share_of(name, layer, quantizer))
         with as_plugin_errors(f"{_title(quantizer)} on {name}: convert_named"):
-            converted = self._check.checked(quantizer.convert_named(name, layer, self.context), layer)
+            converted = self._check.checked(quantizer.convert_named(name, layer, context), layer)
         name_plugin(converted, _title(quantizer))
         self.converted += 1
         self.module.set_submodule(name, converted)

@@ -7,15 +7,27 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
+from turnout.core.interfaces.layer_share import LayerShare
 from turnout.core.types.placement import Placement
 from turnout.models.checkpoints.index import TensorEntry
 from turnout.models.checkpoints.parameter_slots import ParameterSlot
 from turnout.models.sharding.plan import Part, ShardPlan
 
-__all__ = ["of_rank"]
+__all__ = ["of_rank", "whole_layer"]
+
+
+def whole_layer(layer: nn.Module, share: LayerShare | None) -> nn.Module:
+    """Returns a layer of the shape that the share's whole one has, without values."""
+    if share is None:
+        return layer
+    outputs, inputs = share.whole
+    if isinstance(layer, nn.Embedding):
+        return nn.Embedding(outputs, inputs, device="meta")
+    bias = isinstance(layer, nn.Linear) and layer.bias is not None
+    return nn.Linear(inputs, outputs, bias, device="meta")
 
 
 def of_rank(entry: TensorEntry, slot: ParameterSlot, plan: ShardPlan) -> TensorEntry:

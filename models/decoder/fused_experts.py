@@ -33,9 +33,11 @@ class FusedExperts(JointExperts):
         if len(weights) < len(self) or len(gates) > 1:
             return None
         (gate,) = gates
+        group = layer_capabilities(experts[0].down_proj).native_group
         if isinstance(gate, BoundedGate):
-            return NativeExperts(self._kernels, weights, Bounds(gate.slope, gate.limit), self.before)
-        return NativeExperts(self._kernels, weights, before=self.before) if gate is silu_gate else None
+            bounds = Bounds(gate.slope, gate.limit)
+            return NativeExperts(self._kernels, weights, bounds, self.before, group)
+        return NativeExperts(self._kernels, weights, None, self.before, group) if gate is silu_gate else None
 
 
 def _weights(expert: FusedMLP) -> ExpertWeights | None:

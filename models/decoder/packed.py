@@ -37,6 +37,9 @@ class LayerCapabilities:
     theirs; or None, where they do not go together."""
     rows: Callable[[Tensor], Tensor] | None = None
     """Looks up rows of its weights, for an embedding tied to it: int64 [tokens] to [tokens, inputs]."""
+    scaled: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Computes a rank's share of a layer that rounds each row by its largest number: given [rows, inputs],
+    and the largest magnitudes of whole rows, float32 [rows], returns [rows, outputs]."""
     native_weights: LinearWeights | None = None
     """What the compiled kernels of a CPU need to compute the layer themselves, in one call with others."""
     native_group: int | None = None

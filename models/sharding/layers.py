@@ -15,7 +15,11 @@ from turnout.models.decoder.layers import Norm
 from turnout.models.decoder.packed import LayerCapabilities, layer_capabilities
 from turnout.models.sharding.plan import ShardPlan
 
-__all__ = ["SplitEmbedding", "SplitHead", "SplitNorm", "Summed", "SummedExperts", "join_ranks"]
+__all__ = ["Scaled", "SplitEmbedding", "SplitHead", "SplitNorm", "Summed", "SummedExperts", "join_ranks"]
+
+
+LEAST = 1e-30
+"""What a row of zeros is divided by, as the native kernels have it."""
 
 
 def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
@@ -26,8 +30,10 @@ def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
     experts = {name for name, layer in module.named_modules() if isinstance(layer, Experts)}
     inside = tuple(f"{name}." for name in experts)
     for name in plan.summed:
-        if not name.startswith(inside):
-            module.set_submodule(name, Summed(module.get_submodule(name), collective))
+        layer = module.get_submodule(name)
+        if layer_capabilities(layer).scaled is not None:
+            layer = Scaled(layer, collective)
+        module.set_submodule(name, layer if name.startswith(inside) else Summed(layer, collective))
     for name in experts:
         module.set_submodule(name, SummedExperts(module.get_submodule(name), collective))
     for name in plan.norms:
@@ -39,6 +45,32 @@ def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
     if plan.head is not None:
         head = module.get_submodule(plan.head)
         module.set_submodule(plan.head, SplitHead(head, plan.vocab_size, collective))
+
+
+class Scaled(nn.Module):
+    """A linear layer that rounds its inputs, which are split: all ranks by the largest of a whole row."""
+
+    def __init__(self, layer: nn.Module, collective: Collective) -> None:
+        super().__init__()
+        self.layer, self.collective = layer, collective
+        scaled = layer_capabilities(layer).scaled
+        assert scaled is not None
+        self._scaled = scaled
+
+    @property
+    def capabilities(self) -> LayerCapabilities:
+        """Of the layer, for kernels that exchange largest numbers themselves."""
+        weights, group = layer_capabilities(self.layer).native_weights, native_group(self.collective)
+        if group is None:
+            return LayerCapabilities()
+        return LayerCapabilities(native_weights=weights, native_group=group)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        # What is not a number makes a row of no numbers on all ranks, not on one.
+        largest = rows.abs().amax(1).float().nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=LEAST)
+        out = self._scaled(rows, self.collective.all_reduce_max(largest))
+        return out.view(*x.shape[:-1], -1)
 
 
 class Summed(nn.Module):

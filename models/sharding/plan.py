@@ -15,6 +15,7 @@ from torch import nn
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.collective import Collective
+from turnout.core.interfaces.layer_share import LayerShare
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.decoder import Decoder
@@ -43,6 +44,8 @@ class Part:
     dim: int
     start: int
     stop: int
+    whole: int
+    """How many there are on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,18 @@ class ShardPlan:
     def kv_spec(self) -> ModelSpec:
         """Of the layers whose keys and values this rank has."""
         return self.spec if self.stage is None else spec_of_layers(self.spec, self.stage.layers)
+
+    def share_of(self, name: str, layer: nn.Linear | nn.Embedding) -> LayerShare | None:
+        """Returns what this rank has of a layer; None: all. layer: of the share, or of its shape."""
+        part = self.parts.get(f"{name}.weight")
+        if part is None:
+            return None
+        own: tuple[int, ...] = tuple(layer.weight.shape)
+        ranges, whole = [range(size) for size in own], list(own)
+        ranges[part.dim], whole[part.dim] = range(part.start, part.stop), part.whole
+        if name in self.embeddings or name == self.head:
+            whole[0] = self.vocab_size
+        return LayerShare(name, ranges[0], ranges[1], (whole[0], whole[1]), self.collective)
 
     def leave_to_others(self, module: nn.Module) -> set[str]:
         """Takes out of a share what other stages have, and other ranks' experts; returns the names of the
@@ -236,4 +251,4 @@ def _part(ours: torch.Size, theirs: torch.Size, rank: int, size: int) -> Part | 
     if rest or size % parts:
         return None
     number = rank * parts // size
-    return Part(dim, number * ours[dim], (number + 1) * ours[dim])
+    return Part(dim, number * ours[dim], (number + 1) * ours[dim], theirs[dim])

@@ -25,6 +25,7 @@ from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.budget import weight_bytes
 from turnout.runner.policies import build_kv, kv_for_model
 from turnout.runner.ranks.follower_channel import FollowerChannel, follower_channel
+from turnout.runner.ranks.measuring import follow_measuring
 from turnout.runner.ranks.rank_zero import Loaded
 from turnout.runner.ranks.replay import Follower, followed_eviction
 from turnout.runner.ranks.share import RankShare
@@ -57,12 +58,11 @@ def follow(channel: FollowerChannel) -> None:
         registry, checkpoint, config.quantization, setup.context, progress=False, shards=shards
     )
     channel.say(msgspec.msgpack.encode(Loaded(weight_bytes(model))))
-    frames = channel.frames()
-    first = next(frames, None)
+    frames, halves = channel.frames(), KVHalves(kv, shards.kv_spec, setup.context)
+    first = follow_measuring(frames, halves, model, setup.device, followed_eviction()[0])
     if first is None:
         return  # rank 0 could not go on
     eviction, victims = followed_eviction()
-    halves = KVHalves(kv, shards.kv_spec, setup.context)
     cache = halves.cache(PoolSize(*msgspec.msgpack.decode(first)), eviction)
     runner = ModelRunner(model, halves.attention(cache), setup.device, score_prompts=_add_to_scores)
     follower = Follower(cache, victims, runner)

@@ -13,14 +13,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import torch
 
 from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.scheduling.preemption import SwapCosts
-from turnout.core.types.plan import Chunk, Move, Plan
+from turnout.core.types.plan import Chunk, Logits, Move, Plan
 from turnout.core.types.request import Sequence
-from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.memory.probes import probe
 
 __all__ = ["LENGTH", "measure"]
@@ -33,11 +33,30 @@ MEASURE_SECONDS = 0.15
 """A chunk may take so long, judged by the first one."""
 
 
-def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> SwapCosts:
+class MeasuredRunner(Protocol):
+    """Runs steps on a device."""
+
+    device: torch.device
+
+    def run(self, plan: Plan) -> Logits: ...
+
+
+def itself(tokens: int) -> int:
+    return tokens
+
+
+def measure(
+    runner: MeasuredRunner,
+    cache: KVCache,
+    length: int,
+    chunk: int,
+    agree: Callable[[int], int] = itself,
+) -> SwapCosts:
     """Returns the costs of swapping and of computing again.
 
     cache: one of its own, whose memory, as its device half's, is overwritten and never released; length:
-    positions that it has room for, in the pool and in host memory; chunk: most tokens of a step.
+    positions that it has room for, in the pool and in host memory; chunk: most tokens of a step; agree: given
+    the tokens of a chunk that this machine can afford, returns how many all ranks take.
     """
     sequence = probe(length)
     if not cache.reserve([Span(sequence, 0, length)]):
@@ -47,7 +66,7 @@ def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> Swa
     compute = partial(_compute, runner, sequence)
     first = min(FIRST, chunk, length)
     affordable = int(MEASURE_SECONDS / _seconds(runner, partial(compute, 0, first)) * first)
-    tokens = max(first, min(chunk, length - length // 2, affordable))
+    tokens = agree(max(first, min(chunk, length - length // 2, affordable)))
     alone = _seconds(runner, partial(compute, 0, tokens))
     behind = _seconds(runner, partial(compute, length - tokens, tokens))
     pair = max(0.0, behind - alone) / (tokens * max(1, length - tokens))
@@ -58,21 +77,21 @@ def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> Swa
     )
 
 
-def _move(runner: ModelRunner, length: int) -> None:
+def _move(runner: MeasuredRunner, length: int) -> None:
     runner.run(Plan([], [Move(0, 0, length, "swap_out"), Move(0, 0, length, "swap_in")]))
 
 
-def _compute(runner: ModelRunner, sequence: Sequence, start: int, tokens: int) -> None:
+def _compute(runner: MeasuredRunner, sequence: Sequence, start: int, tokens: int) -> None:
     chunk = Chunk(sequence, start, sequence.tokens[start : start + tokens], 0)
     runner.run(Plan([chunk], []))
 
 
-def _seconds(runner: ModelRunner, work: Callable[[], None]) -> float:
+def _seconds(runner: MeasuredRunner, work: Callable[[], None]) -> float:
     """Returns the shorter of two runs: the first one touches new memory."""
     return min(_once(runner, work) for _ in range(2))
 
 
-def _once(runner: ModelRunner, work: Callable[[], None]) -> float:
+def _once(runner: MeasuredRunner, work: Callable[[], None]) -> float:
     started = time.perf_counter()
     work()
     if runner.device.type == "cuda":

@@ -8,22 +8,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
+from torch import nn
 
 from turnout.config import EngineConfig
 from turnout.core.errors import CollectiveError, ConfigError
 from turnout.core.interfaces.collective import Collective
 from turnout.core.interfaces.compute import Runner
+from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.scheduling.guarded_eviction import GuardedEviction
+from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Logits, Plan
 from turnout.models.sharding.plan import ShardPlan, stages_of
 from turnout.models.sharding.stages import Stage
 from turnout.models.sharding.whole_experts import check_experts
 from turnout.runner.execution.model_runner import ModelRunner
+from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.budget import format_bytes
 from turnout.runner.ranks.followed_runner import FollowedRunner, FrameWriter, StagedRunner
+from turnout.runner.ranks.measuring import Measuring, measured
 from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.recorded_cache import RecordedEviction, Recording, recorded
 from turnout.runner.ranks.share import RankShare
@@ -60,11 +65,6 @@ def check_ranks(config: EngineConfig, spec: ModelSpec, device: str) -> None:
         raise ConfigError(f"{asked} cannot divide {spec.architecture}, an encoder; take replicas")
     if config.async_scheduling:
         raise ConfigError(f"{asked} does not go with async_scheduling; leave one of them out")
-    if config.preemption == "auto" and config.swap_memory:
-        raise ConfigError(
-            f"{asked}: preemption=auto would measure what swapping costs, which takes all ranks; choose "
-            "--preemption swap or --preemption recompute"
-        )
 
 
 @dataclass(eq=False)
@@ -121,6 +121,28 @@ class RankZero:
         """Returns when all ranks have their weights. Raises RankLost."""
         for _ in range(self.size - 1):
             self.weights += msgspec.msgpack.decode(self.ranks.receive().text, type=Loaded).weights
+
+    def measure(
+        self,
+        halves: KVHalves,
+        model: nn.Module,
+        eviction: EvictionPolicy,
+        room: int,
+        length: int,
+        chunk: int,
+    ) -> SwapCosts:
+        """Measures what swapping costs, on all ranks at once. Raises RankLost."""
+        asked, encode, send = Measuring(room, length, chunk), msgspec.msgpack.encode, self.ranks.send
+        send(encode(asked))
+
+        def agree(tokens: int) -> int:
+            send(encode(tokens))
+            return tokens
+
+        try:
+            return measured(halves, model, halves.context.device, asked, eviction, agree)
+        except CollectiveError as error:
+            raise self.ranks.verdict(error) from error
 
     def books(self, cache: KVCache, size: PoolSize) -> KVCache:
         """Returns what the scheduler keeps its books in, and has followers make a cache of that size."""

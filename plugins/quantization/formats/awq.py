@@ -31,6 +31,8 @@ PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 
 
 class AwqAdopter(Adopter):
+    divides = True
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         settings = Settings(config)
         settings.one_of("bits" if "bits" in config else "w_bit", (4,))

@@ -41,6 +41,8 @@ __all__ = ["CompressedTensorsAdopter"]
 class CompressedTensorsAdopter(Adopter):
     """Builds each layer as the first group that names it says."""
 
+    divides = True
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         settings = Settings(config)
         sparsity = config.get("sparsity_config")

@@ -28,6 +28,8 @@ __all__ = ["Fp8Adopter"]
 
 
 class Fp8Adopter(Adopter):
+    divides = True
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         settings = Settings(config)
         settings.one_of("fmt", ("e4m3",), default="e4m3")

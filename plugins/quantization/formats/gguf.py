@@ -28,6 +28,7 @@ from turnout.kernels.blocks import BLOCK_TYPES
 from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
 from turnout.plugins.quantization.layers.blocks import BlockEmbedding
 from turnout.plugins.quantization.layers.factory import layer_factory
+from turnout.plugins.quantization.layers.share_factory import Cut
 
 __all__ = ["GgufAdopter", "Mxfp4Adopter"]
 
@@ -38,7 +39,7 @@ ON_GPU = ("q8_0", "q4_0")
 class GgufAdopter(Adopter):
     """Builds layers that hold the file's codes and scales."""
 
-    embeddings = True
+    embeddings = divides = True
 
     def held_blocks(self, context: ComputeContext) -> Collection[str]:
         return BLOCK_TYPES if context.device.type == "cpu" else ON_GPU
@@ -65,6 +66,8 @@ class GgufAdopter(Adopter):
             raise ModelError(
                 f"{name}.{kind} has shape {list(rows.shape)}, expected {[like.num_embeddings, row]}"
             )
+        if context.share is not None:
+            rows = Cut(context.share).rows(rows)
         return BlockEmbedding(rows, kind, context.dtype)
 
 

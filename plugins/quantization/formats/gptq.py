@@ -35,6 +35,8 @@ ONES = {4: 0x11111111, 8: 0x01010101}
 
 
 class GptqAdopter(Adopter):
+    divides = True
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         settings = Settings(config)
         self.bits = settings.one_of("bits", (4, 8))

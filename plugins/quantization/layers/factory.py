@@ -1,7 +1,7 @@
 """Builds the layers that compute with quantized weights, on the device that holds the weights.
 
-Only this module chooses by device: schemes and formats build layers by `layer_factory`, for a CPU (`layers/`)
-or a GPU (`gpu/`).
+Only this module chooses by device, and cuts out what a rank has: schemes and formats build layers by
+`layer_factory`, for a CPU (`layers/`) or a GPU (`gpu/`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels import cpu_kernels
 from turnout.kernels.gpu.choice import triton_problem
 from turnout.plugins.quantization.layers.cpu_factory import CpuLayerFactory
+from turnout.plugins.quantization.layers.share_factory import ShareFactory
 
 __all__ = ["LayerFactory", "layer_factory"]
 
@@ -62,7 +63,15 @@ class LayerFactory(Protocol):
 
 
 def layer_factory(context: ComputeContext) -> LayerFactory:
-    """Returns the factory for the context's device. Raises ConfigError for a GPU without Triton."""
+    """Returns the factory for the context's device. It is given whole layers, and builds the context's share.
+
+    Raises ConfigError for a GPU without Triton.
+    """
+    built = _device_factory(context)
+    return built if context.share is None else ShareFactory(built, context.share)
+
+
+def _device_factory(context: ComputeContext) -> LayerFactory:
     device = context.device
     if _on_cpu(device):
         return CpuLayerFactory(cpu_kernels(context.kernels))

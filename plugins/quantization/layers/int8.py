@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.errors import ConfigError
+from turnout.models.decoder.packed import LayerCapabilities
 from turnout.plugins.quantization.layers.base import DecodedLinear, QuantizedLinear
 
 __all__ = ["Int8GroupLinear", "Int8Linear", "Int8WeightLinear", "activation_bits"]
@@ -38,9 +39,21 @@ class Int8Linear(QuantizedLinear):
         self.register_buffer("scale", scale)
         self.register_buffer("shift", codes.sum(dim=1, dtype=torch.int32) * scale * -self._zero)
 
+    @property
+    def capabilities(self) -> LayerCapabilities:
+        return LayerCapabilities(scaled=self.scaled)
+
+    def scaled(self, x: Tensor, largest: Tensor) -> Tensor:
+        """x: [rows, in_features]; largest: [rows]."""
+        rows = self._by(x.float(), largest[:, None])
+        return (rows if self.bias is None else rows.add_(self.bias)).to(x.dtype)
+
     def multiply(self, x: Tensor) -> Tensor:
         x = x.float()
-        scale = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-20).div_(self._levels)
+        return self._by(x, x.abs().amax(dim=1, keepdim=True))
+
+    def _by(self, x: Tensor, largest: Tensor) -> Tensor:
+        scale = largest.clamp(min=1e-20).div_(self._levels)
         q = (x / scale).round_().add_(self._zero).to(torch.uint8)
         return _product(q, self.packed, self.scale, self.shift).mul_(scale)
 

@@ -35,16 +35,18 @@ class NativeLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in_features]; returns [..., out_features] in x's dtype."""
-        rows = x.reshape(-1, self.in_features)
-        if self._order is not None:
-            rows = rows[:, self._order]
+        return self.scaled(x.reshape(-1, self.in_features), None).view(*x.shape[:-1], self.out_features)
+
+    def scaled(self, x: Tensor, largest: Tensor | None) -> Tensor:
+        """Computes [rows, in_features], as `LayerCapabilities` have it; largest: None: of these rows."""
+        rows = x if self._order is None else x[:, self._order]
         rows = rows.float() if x.dtype == torch.float16 else rows
-        return self.kernels.linear(rows, self.weights).to(x.dtype).view(*x.shape[:-1], self.out_features)
+        return self.kernels.linear(rows, self.weights, largest).to(x.dtype)
 
     @property
     def capabilities(self) -> LayerCapabilities:
         weights = self.weights if self._order is None else None
-        return LayerCapabilities(join=self.join, native_weights=weights)
+        return LayerCapabilities(join=self.join, scaled=self.scaled, native_weights=weights)
 
     def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
         layers = [self, *(layer for layer in others if isinstance(layer, NativeLinear))]

@@ -74,6 +74,7 @@ class BnbNf4(BitsAndBytes):
 
     name: ClassVar[str] = "bnb-nf4"
     levels: ClassVar[str] = "nf4"
+    divides: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -94,6 +95,11 @@ class BnbNf4(BitsAndBytes):
         from turnout.plugins.quantization.layers.bnb import FourBitLinear
 
         check_device(self.name, linear.weight.device)
+        if linear.in_features % self.block_size:
+            raise ConfigError(
+                f"quantization {self.name!r}: a rank has {linear.in_features:,} inputs of a layer, which cut "
+                f"through blocks of {self.block_size}; take another number of ranks, or int8"
+            )
         return FourBitLinear(linear.weight, linear.bias, self.levels, self.block_size)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from turnout.core.interfaces.layer_share import LayerShare
     from turnout.kernels import CpuKernels
 
 __all__ = ["ChannelCodes", "GroupCodes", "to_e4m3", "to_int4", "to_int8"]
@@ -43,22 +44,27 @@ class GroupCodes(NamedTuple):
     """uint8, as `scale`."""
 
 
-def to_int8(weight: Tensor, kernels: CpuKernels | None = None) -> ChannelCodes:
+def to_int8(
+    weight: Tensor, kernels: CpuKernels | None = None, share: LayerShare | None = None
+) -> ChannelCodes:
     """Codes from -127 to 127, so that a negated weight has the negated code.
 
-    kernels: of the CPU, where they are to encode it, to the same codes, by all threads.
+    kernels: of the CPU, where they are to encode it, to the same codes, by all threads; share: what ranks
+    have of the layer, whose codes are those of the whole one.
     """
-    if kernels is not None and weight.dtype in (torch.float32, torch.bfloat16):
+    split = share is not None and share.splits_inputs
+    if kernels is not None and not split and weight.dtype in (torch.float32, torch.bfloat16):
         return ChannelCodes(*kernels.integers.encode(weight))
-    scale = _row_maxima(weight).div_(127)
+    scale = _row_maxima(weight, share).div_(127)
     codes = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
     for rows in _row_slices(weight):
         codes[rows] = (weight[rows].float() / scale[rows, None]).round_().to(torch.int8)
     return ChannelCodes(codes, scale)
 
 
-def to_e4m3(weight: Tensor) -> ChannelCodes:
-    scale = _row_maxima(weight).div_(E4M3_MAX)
+def to_e4m3(weight: Tensor, share: LayerShare | None = None) -> ChannelCodes:
+    """share: as `to_int8` takes it."""
+    scale = _row_maxima(weight, share).div_(E4M3_MAX)
     codes = torch.empty(weight.shape, dtype=torch.float8_e4m3fn, device=weight.device)
     for rows in _row_slices(weight):
         scaled = (weight[rows].float() / scale[rows, None]).clamp_(-E4M3_MAX, E4M3_MAX)
@@ -111,10 +117,11 @@ def _codes(weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     return (weight / scale[..., None]).round_().add_(zero[..., None]).clamp_(0, 15)
 
 
-def _row_maxima(weight: Tensor) -> Tensor:
-    """The largest magnitude of each row, float32 [out]; of a row of zeros 1e-8, which divides too."""
+def _row_maxima(weight: Tensor, share: LayerShare | None) -> Tensor:
+    """The largest magnitude of each whole row, float32 [out]; of a row of zeros 1e-8, which divides too."""
     lowest, highest = torch.aminmax(weight, dim=1)
-    return torch.maximum(-lowest, highest).float().clamp_(min=1e-8)
+    maxima = torch.maximum(-lowest, highest).float().clamp_(min=1e-8)
+    return maxima if share is None else share.largest(maxima)
 
 
 def _row_slices(weight: Tensor) -> Iterator[slice]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.interfaces.quantization import Adopter, ExportedLayer
 from turnout.plugins.quantization.formats.compressed_tensors_writer import DYNAMIC, exported
-from turnout.plugins.quantization.schemes.scheme import LinearScheme
+from turnout.plugins.quantization.schemes.scheme import LinearScheme, undivided
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,7 +32,8 @@ class Fp8WeightOnly(LinearScheme):
         from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_e4m3
 
-        return layer_factory(context).fp8(*to_e4m3(weight), bias, self.activations)
+        encoded = to_e4m3(weight, context.share)
+        return layer_factory(undivided(context)).fp8(*encoded, bias, self.activations)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_e4m3

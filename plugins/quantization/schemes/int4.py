@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from turnout.core.errors import ConfigError
 from turnout.core.interfaces.quantization import ExportedLayer
 from turnout.plugins.quantization.formats.compressed_tensors_writer import exported
 from turnout.plugins.quantization.schemes.int8 import Int8WeightOnly
-from turnout.plugins.quantization.schemes.scheme import LinearScheme, QuantizeEmbedding, QuantizeHead, is_head
+from turnout.plugins.quantization.schemes.scheme import (
+    LinearScheme,
+    QuantizeEmbedding,
+    QuantizeHead,
+    is_head,
+    undivided,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,9 +59,25 @@ class Int4WeightOnly(LinearScheme):
 
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
         from turnout.plugins.quantization.layers.factory import layer_factory
+        from turnout.plugins.quantization.layers.int4 import TILE
         from turnout.plugins.quantization.schemes.encoding import to_int4
 
-        codes, scale, zero = to_int4(weight, self.group(weight.shape[1]))
+        share = context.share
+        group = self.group(weight.shape[1] if share is None else share.whole[1])
+        if (
+            share is not None
+            and share.splits_inputs
+            and (share.inputs.start % group or len(share.inputs) % group)
+        ):
+            weight = share.gathered(weight)  # ranks cut through a group, whose range all of it decides
+        else:
+            context = undivided(context)
+        if len(weight) % TILE:
+            raise ConfigError(
+                f"quantization {self.name!r}: a rank has {len(weight)} outputs of a layer, and kernels of 4 "
+                f"bits take multiples of {TILE}; take fewer ranks, or int8"
+            )
+        codes, scale, zero = to_int4(weight, group)
         offset = (8 - zero.float()) * scale
         return layer_factory(context).int4(codes, scale, offset, bias, None)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from turnout.core.interfaces.quantization import ExportedLayer
 from turnout.plugins.quantization.formats.compressed_tensors_writer import DYNAMIC, exported
-from turnout.plugins.quantization.schemes.scheme import LinearScheme
+from turnout.plugins.quantization.schemes.scheme import LinearScheme, undivided
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,7 +33,8 @@ class Int8(LinearScheme):
         from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
-        return layer_factory(context).int8(*to_int8(weight, cpu_kernels(context.kernels)), bias)
+        encoded = to_int8(weight, cpu_kernels(context.kernels), context.share)
+        return layer_factory(undivided(context)).int8(*encoded, bias)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_int8
@@ -56,7 +57,8 @@ class Int8WeightOnly(LinearScheme):
         from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
-        return layer_factory(context).int8_weights(*to_int8(weight, cpu_kernels(context.kernels)), bias)
+        encoded = to_int8(weight, cpu_kernels(context.kernels), context.share)
+        return layer_factory(undivided(context)).int8_weights(*encoded, bias)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from turnout.core.interfaces.compute import ComputeContext
 
-__all__ = ["LinearScheme", "check_device", "is_head"]
+__all__ = ["LinearScheme", "check_device", "is_head", "undivided"]
 
 
 def is_head(name: str) -> bool:
@@ -30,6 +31,11 @@ def check_device(name: str, device: torch.device) -> None:
             f"quantization {name!r} has no kernels for {device}; use --device cpu or cuda, or leave "
             "--quantization out"
         )
+
+
+def undivided(context: ComputeContext) -> ComputeContext:
+    """Returns what builds a layer of codes that are this rank's already."""
+    return replace(context, share=None)
 
 
 QuantizeHead = Annotated[
@@ -52,6 +58,7 @@ class LinearScheme(Quantizer):
     """Converts all linear layers of supported shapes; the head and the embedding only by option."""
 
     name: ClassVar[str]
+    divides: ClassVar[bool] = True
 
     def __init__(self, lm_head: QuantizeHead = False, embeddings: QuantizeEmbedding = False) -> None:
         self.lm_head, self.embeddings = lm_head, embeddings
@@ -93,4 +100,4 @@ class LinearScheme(Quantizer):
 
     @abstractmethod
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
-        """Build the quantized layer. weight: [out, in] in floating point; bias: [out]."""
+        """Build the quantized layer. weight: [out, in] in floating point; bias: [out]; of a rank's share."""

@@ -18,18 +18,12 @@ from turnout.models.sharding.plan import plan_shards
 
 QUICK = ("qwen3-biased", "olmo2", "gpt2", "phi4-mini")
 """Between them: one KV head on all ranks, norms over what is split, fused and transposed tensors, biases."""
-REFUSED = ("gpt-oss-mxfp4",)
-"""Its weights are quantized already."""
 
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(each, marks=() if each in QUICK else pytest.mark.slow)
-        for each in FAMILIES
-        if each not in REFUSED
-    ],
+    [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in FAMILIES],
 )
 def test_ranks_compute_what_one_device_does(name, size, tmp_path):
     write_checkpoint(name, tmp_path)
@@ -97,12 +91,6 @@ def test_what_cannot_be_divided_is_refused_with_the_numbers(changes, size, messa
     write_checkpoint("mistral", tmp_path, **changes)
     with pytest.raises(ConfigError, match=f"tensor_parallel_size={size} cannot divide .*{message}"):
         shards_of(tmp_path, size)
-
-
-def test_weights_that_are_quantized_already_are_refused(tmp_path):
-    write_checkpoint("gpt-oss-mxfp4", tmp_path)
-    with pytest.raises(ConfigError, match="is quantized already, which ranks cannot divide"):
-        on_ranks(2, lambda collective: logits_of(tmp_path, collective))
 
 
 class Widened(nn.Module):

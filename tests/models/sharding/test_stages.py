@@ -19,17 +19,11 @@ from turnout.plugins.kv_backends.paged.host.kv_groups import groups_of
 
 QUICK = ("qwen3-biased", "gpt2", "gemma3")
 """Between them: tied embeddings, learned positions, KV groups with windows that stages divide."""
-REFUSED = ("gpt-oss-mxfp4",)
-"""Its weights are quantized already."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(each, marks=() if each in QUICK else pytest.mark.slow)
-        for each in FAMILIES
-        if each not in REFUSED
-    ],
+    [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in FAMILIES],
 )
 def test_stages_compute_what_one_device_does(name, tmp_path):
     write_checkpoint(name, tmp_path)

@@ -31,6 +31,7 @@ def test_two_processes_give_the_tokens_of_one(model):
     "options",
     [
         {"swap_memory": 900 * KV_BYTES, "preemption": "swap"},
+        {"preemption": "auto", "swap_memory": 900 * KV_BYTES},
         {"spec_ngram": True},
         {"kv": "contiguous"},
         {"scheduler": "srpt"},
@@ -47,7 +48,7 @@ def test_whatever_else_is_on_tokens_stay(options, model):
     expected = answers(engine(model, 1))
     together = engine(model, 2, **options)
     assert answers(together) == expected
-    if "swap_memory" in options:
+    if options.get("preemption") == "swap":
         assert together.engine.stats().swap_outs > 0
     if "spec_ngram" in options or "decoding" in options:
         assert sum(n for name, n in together.engine.stats().counters.items() if "draft" in name) > 0
@@ -101,7 +102,6 @@ def test_followers_end_with_their_engine(model):
         ({"enable_expert_parallel": True}, "enable_expert_parallel: .* is no family of Turnout's that has"),
         ({"tensor_parallel_size": 3}, r"attention heads are 4, which 3 does not divide; take 1 or 2 or 4"),
         ({"tensor_parallel_size": 2, "async_scheduling": True}, "does not go with async_scheduling"),
-        ({"tensor_parallel_size": 2, "swap_memory": "1GiB"}, "choose --preemption swap or"),
     ],
 )
 def test_what_ranks_cannot_do_is_refused_by_name(options, message, model):
