@@ -32,7 +32,10 @@ def test_stages_compute_what_one_device_does(name, tmp_path):
     assert torch.equal(together, alone)
 
 
-@pytest.mark.parametrize("name", ["qwen3", pytest.param("gemma2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=() if each == "qwen3" else pytest.mark.slow) for each in FAMILIES],
+)
 def test_stages_whose_layers_ranks_divide(name, tmp_path):
     """Two ranks for each of two stages give the bits of two ranks."""
     write_checkpoint(name, tmp_path)

@@ -16,15 +16,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from turnout.runner.ranks.silence import TIMING
+
 STREAMS = 32
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=["-tp", "-pp"])
+@pytest.fixture(scope="module", params=[("-tp", "2"), ("-pp", "2"), ("-tp", "2", "-pp", "2")], ids="".join)
 def server(tmp_path_factory, request) -> Iterator[tuple[int, str]]:
-    """``turnout serve`` with two ranks on a port of its own: its pid, and its address."""
+    """``turnout serve`` with several ranks on a port of its own: its pid, and its address."""
     log = tmp_path_factory.mktemp("server") / "log"
-    command = [sys.executable, "-m", "turnout", "serve", "turnout-tiny", request.param, "2", "--port", "0"]
+    command = [sys.executable, "-m", "turnout", "serve", "turnout-tiny", *request.param, "--port", "0"]
     with log.open("w") as out:
         process = subprocess.Popen([*command, "--kv-memory", "128MiB"], stdout=out, stderr=out)
     try:
@@ -91,6 +93,24 @@ def test_no_stream_is_lost_or_changed(module, number, server):
     pid, url = server
     undisturbed = asyncio.run(streams(url))
     assert all(reason == "length" for _, reason in undisturbed)
-    (victim,) = children(pid, module)
+    *_, victim = children(pid, module)
     assert asyncio.run(streams(url, 0.7, victim, number)) == undisturbed
     assert victim not in children(pid, module), "another engine has taken over"
+
+
+def test_rank_0_that_stops_for_a_while_goes_on(server):
+    """Longer than a follower may be silent: no rank takes another for dead because it was stopped itself."""
+    pid, url = server
+    undisturbed = asyncio.run(streams(url))
+    (engine,) = children(pid, "turnout.server.engine.main")
+
+    async def stopped() -> list[tuple[str, str | None]]:
+        async def wake() -> None:
+            await asyncio.sleep(0.7 + 1.2 * TIMING.silent)
+            os.kill(engine, signal.SIGCONT)
+
+        found, _ = await asyncio.gather(streams(url, 0.7, engine, signal.SIGSTOP), wake())
+        return found
+
+    assert asyncio.run(stopped()) == undisturbed
+    assert engine in children(pid, "turnout.server.engine.main"), "no other one has taken over"

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from ranked_engines import KV_BYTES, answers, children, engine, kill_the_follower, prompts
 
 from turnout import LLM, SamplingParams
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.models.families import Llama
+from turnout.models.random.shapes import Shape, config_of
+from turnout.runner.ranks.rank_zero import check_ranks
 
 
 def test_two_processes_give_the_tokens_of_one(model):
@@ -60,6 +66,21 @@ def test_four_ranks_with_two_kv_heads(model):
 
 
 @pytest.mark.slow
+def test_a_decoder_that_embeds(model):
+    vectors = [np.array(engine(model, ranks, 4000).embed(prompts(5))) for ranks in (1, 2)]
+    np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-5)
+
+
+def test_encoders_are_refused_by_name():
+    config = EngineConfig(model="x", tensor_parallel_size=2)
+    encoder = replace(Llama().spec(config_of(Shape(64, 2, 4, 2, 96, 160), "llama")), encoder=True)
+    with pytest.raises(
+        ConfigError, match="tensor_parallel_size=2 cannot divide LlamaForCausalLM, an encoder"
+    ):
+        check_ranks(config, encoder, "cpu")
+
+
+@pytest.mark.slow
 def test_structured_output():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     params = SamplingParams(
@@ -74,11 +95,11 @@ def test_structured_output():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quantization", ["int8", "int8wo"])
-def test_quantized_tokens_do_not_depend_on_the_batch(quantization, model):
-    """They are those of scales of each rank's own, not those of one device."""
-    together = engine(model, 2, quantization=quantization)
+def test_quantized_tokens_are_those_of_one_device_and_of_any_batch(quantization, model):
+    together, alone = (engine(model, ranks, quantization=quantization) for ranks in (2, 1))
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     joint = [each.outputs[0].token_ids for each in together.generate(prompts(), params)]
+    assert joint == [each.outputs[0].token_ids for each in alone.generate(prompts(), params)]
     assert joint == [together.generate([each], params)[0].outputs[0].token_ids for each in prompts()]
 
 

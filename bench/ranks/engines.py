@@ -1,12 +1,14 @@
-"""A pipeline of stages of one thread, beside as many engines of one thread, each with a part of the requests.
+"""Engines over ranks of one thread each, beside what has as many threads without them.
 
 \b
-W2, as in `cpu_peers`: 32 requests of 128 tokens in and 64 out at once, greedily. The engines on their own get
-equal parts of them, and nothing that one does waits for another. Turns alternate; figures are medians of
-tokens a second, and the ratio is that of neighbouring turns. Nothing else should be computing.
+pipeline   stages, beside as many engines of one thread, each with an equal part of the requests
+tensor     ranks that divide each layer, beside one engine of as many threads
+
+W2, as in `cpu_peers`: 32 requests of 128 tokens in and 64 out at once, greedily. Turns alternate; figures are
+medians of tokens a second, and the ratio is that of neighbouring turns. Nothing else should be computing.
 
 \b
-    python bench/ranks/pipeline.py --model FOLDER --write docs/explanation/performance-cpu.md
+    python bench/ranks/engines.py pipeline --model FOLDER --write docs/explanation/performance-cpu.md
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ PROMPT, OUTPUT = 128, 64
 
 
 class Engine:
-    """A process with an engine of one thread, or of one thread for each stage."""
+    """A process with an engine, each rank of which has so many threads."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], threads: int = 1) -> None:
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--engine", json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
         )
 
     def begin(self, prompts: list[list[int]], output: int) -> None:
@@ -78,20 +80,38 @@ def rate(engines: list[Engine], requests: int, output: int, turn: int) -> float:
     return requests * output / (time.perf_counter() - began)
 
 
+def beside(kind: str, ranks: int, options: dict[str, Any], layers: str | None) -> dict[str, list[Engine]]:
+    """What is compared, by its name; the first is what the other is measured by."""
+    if kind == "tensor":
+        return {
+            f"one process, {ranks} threads": [Engine(options, ranks)],
+            f"{ranks} ranks, one thread each": [Engine({**options, "tensor_parallel_size": ranks})],
+        }
+    divided = {"pipeline_parallel_size": ranks, **({"pipeline_layers": layers} if layers else {})}
+    return {
+        f"{ranks} engines, one thread each": [Engine(options) for _ in range(ranks)],
+        f"a pipeline of {ranks} stages, one thread each": [Engine({**options, **divided})],
+    }
+
+
 @click.command(help=__doc__)
+@click.argument("kind", type=click.Choice(["pipeline", "tensor"]), default="pipeline")
 @click.option("--model", default="turnout-tiny", show_default=True)
 @click.option("--dtype", default="bfloat16", show_default=True)
-@click.option("--stages", default=2, show_default=True, type=click.IntRange(2))
+@click.option("--ranks", default=2, show_default=True, type=click.IntRange(2))
 @click.option("--layers", help="Of each stage, as --pipeline-layers has them.")
+@click.option("--quantization", default="none", show_default=True)
 @click.option("--requests", default=32, show_default=True, type=click.IntRange(2))
 @click.option("--turns", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--write", type=click.Path(exists=True, path_type=Path), help="A page to write the table into.")
 @click.option("--engine", hidden=True)
 def main(
+    kind: str,
     model: str,
     dtype: str,
-    stages: int,
+    ranks: int,
     layers: str | None,
+    quantization: str,
     requests: int,
     turns: int,
     write: Path | None,
@@ -101,33 +121,29 @@ def main(
         serve(json.loads(engine))
         return
     shared = {"model": model, "dtype": dtype, "kv_memory": "1GiB", "max_model_len": 512}
-    divided = {"pipeline_parallel_size": stages, **({"pipeline_layers": layers} if layers else {})}
-    kinds = {
-        f"{stages} engines, one thread each": [Engine(shared) for _ in range(stages)],
-        f"a pipeline of {stages} stages, one thread each": [Engine({**shared, **divided})],
-    }
+    kinds = beside(kind, ranks, {**shared, "quantization": quantization}, layers)
     for engines in kinds.values():
         rate(engines, requests, 4, 0)
-    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
     for turn in range(1, turns + 1):
-        for kind, engines in kinds.items():
-            rates[kind].append(rate(engines, requests, OUTPUT, turn))
+        for name, engines in kinds.items():
+            rates[name].append(rate(engines, requests, OUTPUT, turn))
     for engines in kinds.values():
         for each in engines:
             each.close()
-    apart = next(iter(rates.values()))
+    first = next(iter(rates.values()))
     rows = [
         (
-            kind,
+            name,
             f"{statistics.median(each):,.1f}",
-            f"{statistics.median(a / b for a, b in zip(each, apart, strict=True)):.2f}",
+            f"{statistics.median(a / b for a, b in zip(each, first, strict=True)):.2f}",
         )
-        for kind, each in rates.items()
+        for name, each in rates.items()
     ]
     table = markdown_table((f"{requests} requests", "tokens/s", "ratio"), rows)
     click.echo(table)
     if write:
-        write_marked(write, "stages", table)
+        write_marked(write, "stages" if kind == "pipeline" else "rank-engines", table)
 
 
 if __name__ == "__main__":
