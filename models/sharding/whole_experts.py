@@ -8,31 +8,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from turnout.core.errors import ConfigError
-from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.experts import Experts
-from turnout.models.families.moe import MoeSpec
 
-__all__ = ["check_experts", "experts_of", "keep_experts"]
-
-
-def check_experts(spec: ModelSpec, ranks: int) -> None:
-    """Raises ConfigError for a model whose experts cannot be given out to so many ranks."""
-    if not isinstance(spec, MoeSpec):
-        raise ConfigError(
-            f"enable_expert_parallel: {spec.architecture} is no family of Turnout's that has experts; leave "
-            "it out"
-        )
-    if ranks == 1:
-        raise ConfigError(
-            "enable_expert_parallel gives out experts to the ranks of --tensor-parallel-size, and there is "
-            "one; take two or more, or leave it out"
-        )
-    if spec.experts < ranks:
-        raise ConfigError(
-            f"enable_expert_parallel: {spec.architecture} has {spec.experts} experts for {ranks} ranks; take "
-            f"--tensor-parallel-size {spec.experts} or less"
-        )
+__all__ = ["experts_of", "keep_experts"]
 
 
 def experts_of(count: int, rank: int, size: int) -> range:

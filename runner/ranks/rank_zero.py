@@ -21,9 +21,9 @@ from turnout.core.scheduling.guarded_eviction import GuardedEviction
 from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Logits, Plan
+from turnout.models.families.moe import MoeSpec
 from turnout.models.sharding.plan import ShardPlan, stages_of
 from turnout.models.sharding.stages import Stage
-from turnout.models.sharding.whole_experts import check_experts
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.budget import format_bytes
@@ -33,7 +33,7 @@ from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.recorded_cache import RecordedEviction, Recording, recorded
 from turnout.runner.ranks.share import RankShare
 
-__all__ = ["Loaded", "RankZero", "RankedPipeline", "RankedRunner", "check_ranks"]
+__all__ = ["Loaded", "RankZero", "RankedPipeline", "RankedRunner", "check_experts", "check_ranks"]
 
 
 class Loaded(msgspec.Struct, array_like=True):
@@ -65,6 +65,25 @@ def check_ranks(config: EngineConfig, spec: ModelSpec, device: str) -> None:
         raise ConfigError(f"{asked} cannot divide {spec.architecture}, an encoder; take replicas")
     if config.async_scheduling:
         raise ConfigError(f"{asked} does not go with async_scheduling; leave one of them out")
+
+
+def check_experts(spec: ModelSpec, ranks: int) -> None:
+    """Raises ConfigError for a model whose experts cannot be given out to so many ranks."""
+    if not isinstance(spec, MoeSpec):
+        raise ConfigError(
+            f"enable_expert_parallel: {spec.architecture} is no family of Turnout's that has experts; leave "
+            "it out"
+        )
+    if ranks == 1:
+        raise ConfigError(
+            "enable_expert_parallel gives out experts to the ranks of --tensor-parallel-size, and there is "
+            "one; take two or more, or leave it out"
+        )
+    if spec.experts < ranks:
+        raise ConfigError(
+            f"enable_expert_parallel: {spec.architecture} has {spec.experts} experts for {ranks} ranks; take "
+            f"--tensor-parallel-size {spec.experts} or less"
+        )
 
 
 @dataclass(eq=False)

@@ -18,8 +18,9 @@ from turnout.core.registry.registry import Registry
 from turnout.kernels.choice import native_kernels
 from turnout.kernels.collectives.shm import SharedMemory
 from turnout.models.decoder.experts import Experts
-from turnout.models.sharding.whole_experts import check_experts, experts_of, keep_experts
+from turnout.models.sharding.whole_experts import experts_of, keep_experts
 from turnout.runner.checkpoint import open_checkpoint
+from turnout.runner.ranks.rank_zero import check_experts
 
 FAMILIES = ("gpt-oss", "deepseek-v2", "deepseek-v3", "mixtral", "qwen2-moe", "qwen3-moe")
 QUICK = ("mixtral", "gpt-oss")
