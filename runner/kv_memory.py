@@ -60,8 +60,8 @@ class KVHalves:
         return title_of(self.backend, "kv")
 
 
-MeasureOnRanks = Callable[[KVHalves, nn.Module, EvictionPolicy, int, int, int], SwapCosts]
-"""Given the positions of a pool, and what `swap_costs.measure` takes, measures on all ranks."""
+MeasureOnRanks = Callable[[ModelRunner, KVCache, int, int, int], SwapCosts]
+"""Given a runner, its cache, that cache's room, and what `measure` takes, measures on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,9 @@ def _swap_costs(
     """Measures swapping and computing, in KV memory of its own, which is freed afterwards."""
     length = min(swap_costs.LENGTH, budget.max_model_len)
     room = budget.whole(length)
-    if on_ranks is not None:
-        return on_ranks(halves, model, make_eviction(), room, length, budget.max_batched_tokens)
     cache = halves.cache(PoolSize(room, room), make_eviction())
     runner = ModelRunner(model, halves.attention(cache), budget.device)
-    return swap_costs.measure(runner, cache, length, budget.max_batched_tokens)
+    chunk = budget.max_batched_tokens
+    if on_ranks is not None:
+        return on_ranks(runner, cache, room, length, chunk)
+    return swap_costs.measure(runner, cache, length, chunk)

@@ -25,7 +25,7 @@ from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.budget import weight_bytes
 from turnout.runner.policies import build_kv, kv_for_model
 from turnout.runner.ranks.follower_channel import FollowerChannel, follower_channel
-from turnout.runner.ranks.measuring import follow_measuring
+from turnout.runner.ranks.measuring import Measuring, follow_measuring
 from turnout.runner.ranks.rank_zero import Loaded
 from turnout.runner.ranks.replay import Follower, followed_eviction
 from turnout.runner.ranks.share import RankShare
@@ -59,7 +59,12 @@ def follow(channel: FollowerChannel) -> None:
     )
     channel.say(msgspec.msgpack.encode(Loaded(weight_bytes(model))))
     frames, halves = channel.frames(), KVHalves(kv, shards.kv_spec, setup.context)
-    first = follow_measuring(frames, halves, model, setup.device, followed_eviction()[0])
+    first = next(frames, None)
+    if (asked := Measuring.of(first)) is not None:
+        room = halves.cache(PoolSize(asked.room, asked.room), followed_eviction()[0])
+        follow_measuring(ModelRunner(model, halves.attention(room), setup.device), room, asked, frames)
+        del room
+        first = next(frames, None)
     if first is None:
         return  # rank 0 could not go on
     eviction, victims = followed_eviction()

@@ -12,16 +12,14 @@ from typing import ClassVar
 import msgspec
 import torch
 
-from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.kv import PoolSize
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.plan import Logits, Plan
 from turnout.models.sharding.stages import Stage
 from turnout.runner.execution.model_runner import ModelRunner
-from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.swap_costs import measure
 
-__all__ = ["Measuring", "follow_measuring", "measured"]
+__all__ = ["Measuring", "follow_measuring", "measure_together"]
 
 
 class Measuring(msgspec.Struct, array_like=True, tag="measuring"):
@@ -36,8 +34,10 @@ class Measuring(msgspec.Struct, array_like=True, tag="measuring"):
     """What its message begins with, and no other's."""
 
     @classmethod
-    def of(cls, message: bytes) -> Measuring | None:
-        return msgspec.msgpack.decode(message, type=cls) if message.startswith(cls.mark) else None
+    def of(cls, message: bytes | None) -> Measuring | None:
+        """Returns what a message asks; None: it is another one."""
+        asks = message is not None and message.startswith(cls.mark)
+        return msgspec.msgpack.decode(message, type=cls) if message and asks else None
 
 
 class Together:
@@ -54,35 +54,24 @@ class Together:
         return self._runner.finish(step)
 
 
-def measured(
-    halves: KVHalves,
-    model: torch.nn.Module,
-    device: torch.device,
-    asked: Measuring,
-    eviction: EvictionPolicy,
-    agree: Callable[[int], int],
+def measure_together(
+    runner: ModelRunner, cache: KVCache, asked: Measuring, send: Callable[[bytes], None]
 ) -> SwapCosts:
-    """Measures on this rank, in KV memory of its own, which is freed afterwards."""
-    cache = halves.cache(PoolSize(asked.room, asked.room), eviction)
-    runner = Together(ModelRunner(model, halves.attention(cache), device))
-    return measure(runner, cache, asked.length, asked.chunk, agree)
+    """Measures on rank 0. runner, cache: as `measure` takes them; send: to all followers."""
+    encode = msgspec.msgpack.encode
+    send(encode(asked))
+
+    def agree(tokens: int) -> int:
+        send(encode(tokens))
+        return tokens
+
+    return measure(Together(runner), cache, asked.length, asked.chunk, agree)
 
 
-def follow_measuring(
-    frames: Iterator[bytes],
-    halves: KVHalves,
-    model: torch.nn.Module,
-    device: torch.device,
-    eviction: EvictionPolicy,
-) -> bytes | None:
-    """Takes part if rank 0 measures; returns the first message behind that, None at the end."""
-    first = next(frames, None)
-    asked = None if first is None else Measuring.of(first)
-    if asked is None:
-        return first
+def follow_measuring(runner: ModelRunner, cache: KVCache, asked: Measuring, frames: Iterator[bytes]) -> None:
+    """Takes part on a follower. frames: what rank 0 sends behind `asked`."""
 
     def agree(_: int) -> int:
-        return int(msgspec.msgpack.decode(next(frames), type=int))
+        return msgspec.msgpack.decode(next(frames), type=int)
 
-    measured(halves, model, device, asked, eviction, agree)
-    return next(frames, None)
+    measure(Together(runner), cache, asked.length, asked.chunk, agree)

@@ -8,13 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
-from torch import nn
 
 from turnout.config import EngineConfig
 from turnout.core.errors import CollectiveError, ConfigError
 from turnout.core.interfaces.collective import Collective
 from turnout.core.interfaces.compute import Runner
-from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.scheduling.guarded_eviction import GuardedEviction
@@ -25,10 +23,9 @@ from turnout.models.families.moe import MoeSpec
 from turnout.models.sharding.plan import ShardPlan, stages_of
 from turnout.models.sharding.stages import Stage
 from turnout.runner.execution.model_runner import ModelRunner
-from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.budget import format_bytes
 from turnout.runner.ranks.followed_runner import FollowedRunner, FrameWriter, StagedRunner
-from turnout.runner.ranks.measuring import Measuring, measured
+from turnout.runner.ranks.measuring import Measuring, measure_together
 from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.recorded_cache import RecordedEviction, Recording, recorded
 from turnout.runner.ranks.share import RankShare
@@ -141,25 +138,10 @@ class RankZero:
         for _ in range(self.size - 1):
             self.weights += msgspec.msgpack.decode(self.ranks.receive().text, type=Loaded).weights
 
-    def measure(
-        self,
-        halves: KVHalves,
-        model: nn.Module,
-        eviction: EvictionPolicy,
-        room: int,
-        length: int,
-        chunk: int,
-    ) -> SwapCosts:
-        """Measures what swapping costs, on all ranks at once. Raises RankLost."""
-        asked, encode, send = Measuring(room, length, chunk), msgspec.msgpack.encode, self.ranks.send
-        send(encode(asked))
-
-        def agree(tokens: int) -> int:
-            send(encode(tokens))
-            return tokens
-
+    def measure(self, runner: ModelRunner, cache: KVCache, room: int, length: int, chunk: int) -> SwapCosts:
+        """Measures what swapping costs, on all ranks at once; `cache` has that room. Raises RankLost."""
         try:
-            return measured(halves, model, halves.context.device, asked, eviction, agree)
+            return measure_together(runner, cache, Measuring(room, length, chunk), self.ranks.send)
         except CollectiveError as error:
             raise self.ranks.verdict(error) from error
 
