@@ -67,26 +67,27 @@ def simulate(
     return totals.hits / totals.lookups, max(sent) * replicas / sum(sent), waits[int(0.99 * len(waits))]
 
 
-def decide(router: str) -> float:
-    """Median microseconds of a decision."""
+def decide(router: str, count: int = 64, tokens: int = 8192, decisions: int = 2000) -> float:
+    """Median microseconds of a decision between `count` replicas, for prompts of so many tokens."""
     rng, index, block = random.Random(0), PrefixIndex(), 16
     chosen = REGISTRY.create("router", router)
-    prompts = [PackedPrompt([rng.randrange(150_000) for _ in range(8192)]) for _ in range(16)]
-    for number in range(64):
+    prompts = [PackedPrompt([rng.randrange(150_000) for _ in range(tokens)]) for _ in range(16)]
+    for number in range(count):
         for prompt in rng.sample(prompts, 4):
             begin, parent = 0, None
             for end in marks(block):
                 if end > len(prompt):
                     break
-                name = bytes([number, prompts.index(prompt)]) + end.to_bytes(4, "little")
+                name = f"{number} {prompts.index(prompt)} {end}".encode()
                 index.note(str(number), [BlockStored(name, parent, prompt[begin:end], block)])
                 begin, parent = end, name
     prompts = [index.packed(prompt) for prompt in prompts]  # as in the thread that tokenizes
     replicas = [
-        Replica(str(number), rng.randrange(8), rng.randrange(9999), find=index.find) for number in range(64)
+        Replica(str(number), rng.randrange(8), rng.randrange(9999), find=index.find)
+        for number in range(count)
     ]
     times = []
-    for number in range(2000):
+    for number in range(decisions):
         request = Routable(str(number), rng.choice(prompts), 100, f"session-{number % 50}")
         began = time.perf_counter_ns()
         chosen.route(request, replicas)

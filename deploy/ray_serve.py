@@ -18,6 +18,7 @@ from turnout.core.registry.registry import Registry
 from turnout.models.hub.resolve import resolve_model
 from turnout.server.app import create_app
 from turnout.server.fleet.arms import Arms
+from turnout.server.fleet.models.models import Models
 from turnout.server.fleet.places import Places
 from turnout.server.serve import start_fleet
 from turnout.text.tokenizer import load_tokenizer
@@ -53,7 +54,7 @@ class Ingress:
         await fleet.start()
         tokenizer = load_tokenizer(folder, self._engine.chat_template)
         self._arms = Arms.of_one(fleet, tokenizer, self._engine)
-        self._app = create_app(self._arms, self._server)
+        self._app = create_app(Models.of_one(self._arms), self._server)
 
 
 def turnout(options: dict[str, str]) -> serve.Application:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-__all__ = ["ID_BYTES", "PackedPrompt", "digest", "packed", "unpacked"]
+__all__ = ["ID_BYTES", "PackedPrompt", "chained", "first", "packed", "unpacked"]
 
 ID_BYTES = array("I").itemsize
 
@@ -17,17 +17,30 @@ class PackedPrompt(list[int]):
     It must not change. It is sent to engines as any list.
     """
 
-    __slots__ = ("digests", "packed")
+    __slots__ = ("chain", "packed")
 
     def __init__(self, prompt: Sequence[int], positions: Sequence[int] = ()) -> None:
-        """`positions`: from 0 on; `digests` has the `digest` of the ids between each two of them."""
+        """`positions`: from 0 on; `chain` has the `chained` keys of the ids up to each later one."""
         super().__init__(prompt)
-        self.packed = ids = _pack(self)
-        self.digests = [digest(ids[a * ID_BYTES : b * ID_BYTES]) for a, b in pairwise(positions)]
+        self.packed = _pack(self)
+        self.chain = list(chained(self.packed, positions))
 
 
-digest = hash
-"""Of packed ids; the same in one process alone."""
+def chained(ids: bytes, positions: Sequence[int], key: int = 0) -> Iterator[int]:
+    """Yields a key of packed ids up to each position but the first, from that of the ids up to the first on.
+
+    They are the same in one process alone.
+    """
+    for begin, end in pairwise(positions):
+        key = hash((key, ids[begin * ID_BYTES : end * ID_BYTES]))
+        yield key
+
+
+def first(prompt: Sequence[int], count: int) -> bytes:
+    """Returns the first so many token ids as bytes."""
+    if isinstance(prompt, PackedPrompt):
+        return prompt.packed[: count * ID_BYTES]
+    return _pack(prompt[:count])
 
 
 def packed(prompt: Sequence[int]) -> bytes:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 
 from turnout.core import limits
-from turnout.core.engine.packed_prompt import ID_BYTES, PackedPrompt, digest, packed
+from turnout.core.engine.packed_prompt import PackedPrompt, chained, packed
 from turnout.core.interfaces.router import Routable
 from turnout.core.types.block_events import BlockEvent, BlockRemoved, BlockStored, marks
 
 __all__ = ["PrefixIndex"]
 
 Key = int
-"""Of all tokens up to a mark. Two prefixes may have the same: then a request goes where nothing is cached."""
+"""Of all tokens up to a mark, and a salt. Two prefixes may have the same: then a request goes where nothing
+is cached."""
 
 
 class PrefixIndex:
@@ -83,16 +84,18 @@ class PrefixIndex:
         keys = self._keys[engine]
         if len(keys) >= limits.PREFIX_MARKS.most or event.block_size < 1:
             return
+        salt = hash(event.cache_salt)
         if event.parent_block_hash is None:
-            parent = hash(event.cache_salt)
+            parent = 0
         elif event.parent_block_hash in keys:
-            parent = keys[event.parent_block_hash]
+            parent = keys[event.parent_block_hash] ^ salt
         else:
             return  # what came before was lost, or has gone
         if event.block_size != self._block_size:
             self._block_size, self._positions = event.block_size, [0]
             self._next_mark = marks(event.block_size).__next__
-        key = keys[event.block_hash] = hash((parent, digest(packed(event.token_ids))))
+        (unsalted,) = chained(packed(event.token_ids), (0, len(event.token_ids)), parent)
+        key = keys[event.block_hash] = unsalted ^ salt
         others, mine = self._holders.get(key), self._bits[engine]
         # Nearly always one engine's: its bit is then one object, however many marks it has.
         self._holders[key] = mine if others is None else others | mine
@@ -111,10 +114,9 @@ class PrefixIndex:
         lengths: list[tuple[int, int]] = []
         """Sets of engines, and how far they go; each set is part of the one before."""
         positions = self._marks_up_to(len(prompt))
-        key, having, begin, holders = hash(salt), -1, 0, self._holders
-        for place, each in enumerate(self._digests(prompt, positions), 1):
-            key = hash((key, each))
-            left = having & holders.get(key, 0)
+        salted, having, begin, holders = hash(salt), -1, 0, self._holders
+        for place, key in enumerate(_chain(prompt, positions), 1):
+            left = having & holders.get(key ^ salted, 0)
             if left != having:
                 if begin:
                     lengths.append((having, begin))
@@ -127,19 +129,19 @@ class PrefixIndex:
         engines = self._engines
         return {engines[number]: end for having, end in lengths for number in _numbers(having)}
 
-    def _digests(self, prompt: Sequence[int], positions: Sequence[int]) -> Iterable[int]:
-        """Of the ids between each two marks."""
-        if isinstance(prompt, PackedPrompt) and len(prompt.digests) == len(positions) - 1:
-            return prompt.digests
-        if not (ids := packed(prompt)):
-            return ()
-        return (digest(ids[a * ID_BYTES : b * ID_BYTES]) for a, b in pairwise(positions))
-
     def _marks_up_to(self, length: int) -> Sequence[int]:
         """The marks of a prompt, from 0 on."""
         while self._positions[-1] <= length:
             self._positions.append(self._next_mark())
         return self._positions[: bisect_right(self._positions, length)]
+
+
+def _chain(prompt: Sequence[int], positions: Sequence[int]) -> Iterable[int]:
+    """Keys of a prompt up to each mark."""
+    if isinstance(prompt, PackedPrompt) and len(prompt.chain) == len(positions) - 1:
+        return prompt.chain
+    ids = packed(prompt)
+    return chained(ids, positions) if ids else ()
 
 
 def _lowest_free(bits: Iterable[int]) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Annotated
 
 from pydantic import Field
 
+from turnout.core.engine.packed_prompt import first
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.plugins.routers.turns import Places, Turns
@@ -18,6 +20,17 @@ BEGIN = 256
 """Tokens that prompts must have in common to be expected where the one before went."""
 EXPECTED = 16_384
 """Beginnings that are remembered, at most."""
+
+
+_requests = attrgetter("requests")
+
+
+def _places_of(value: int, values: Sequence[int]) -> Iterator[int]:
+    """Where a value stands: of a thousand, a few; the rest is passed over in one call."""
+    at = -1
+    for _ in range(values.count(value)):
+        at = values.index(value, at + 1)
+        yield at
 
 
 class Score(Router):
@@ -49,16 +62,15 @@ class Score(Router):
         self._places = Places()
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
-        begin = hash((request.cache_salt, tuple(request.prompt[:BEGIN])))
+        begin = hash((request.cache_salt, first(request.prompt, BEGIN)))
         length = len(request.prompt) or 1
         found = {**replicas[0].find(request)}
         if (expected := self._expected.get(begin)) is not None:
             found[expected] = max(found.get(expected, 0), min(BEGIN, length))
-        loads = [replica.requests for replica in replicas]
+        loads = [*map(_requests, replicas)]
         least = min(loads)
         cost = self._weight / (1 + sum(loads) / len(loads))
-        idle = [number for number, load in enumerate(loads) if load == least]
-        idlest = self._turns.longest_ago(idle, replicas)
+        idlest = self._turns.longest_ago(_places_of(least, loads), replicas)
         best, index = found.get(replicas[idlest].name, 0) / length, idlest
         for number in sorted(self._places.of(found, replicas)):
             score = found[replicas[number].name] / length - cost * (loads[number] - least)

@@ -5,6 +5,7 @@ A replica does not know the others: between two requests that it gets it goes on
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections.abc import Sequence
 
@@ -23,6 +24,10 @@ from turnout.lab.simulation.runs.messages import Answer, Ended, Order, Sent, Tid
 from turnout.lab.simulation.simulate import Simulation
 
 __all__ = ["Share", "answer_order", "begin_share", "end_share"]
+
+
+GARBAGE = 20_000, 20, 50
+"""When Python looks for cycles: seldom, as it looks at all requests of hundreds of replicas."""
 
 
 class Share:
@@ -95,6 +100,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def begin_share(simulation: Simulation, names: Sequence[str], watches: bool, reads: bool) -> None:
     """Raises ConfigError for what cannot work."""
+    gc.set_threshold(*GARBAGE)
     _mine[:] = [Share(simulation, names, watches=watches, reads=reads)]
 
 

@@ -87,6 +87,22 @@ def test_a_worker_joins_and_a_rollout_gives_each_another_engine(
 
 
 @pytest.mark.slow
+def test_the_replica_of_a_worker_is_restarted_where_it_was(worker: StartWorker, connect: Connect) -> None:
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, server, number) for number in range(8)]
+        eventually(lambda: all(replica.view.requests for replica in server.fleet.replicas))
+        before = server.fleet.named("0")
+        assert server.post(REPLICAS, action="restart", replica="0").status_code == 200
+        eventually(lambda: server.fleet.replicas[-1] is not before and len(listed(server)) == 2, 20)
+        serving = {"0": (one.url, "serving"), "1": (other.url, "serving")}
+        eventually(lambda: listed(server) == serving, 20)
+        assert [answer.result(60) for answer in answers] == [expected(number) for number in range(8)]
+    assert server.fleet.named("0") is not before
+
+
+@pytest.mark.slow
 def test_a_worker_takes_a_servers_changes_back_for_the_next(worker: StartWorker, connect: Connect) -> None:
     one, other = worker(), worker()
     server = connect(one, other, admin_key=[])
