@@ -2,8 +2,9 @@
 
 Each of --streams clients streams one answer of a server with --replicas engines of the model. One engine is
 killed with SIGKILL. The pause of a stream that moved is the time between its last token before and its first
-after. Replay is measured afterwards: prompts and tokens so far of all that moved are sent at once to the
-server, which is idle then and finds no cached prefixes, for one token each.
+after. Replay is measured afterwards: prompts and tokens so far of all that moved are sent at once for one
+token each, and no cached prefix is found. Once to all engines, which are idle then; and once to one fewer,
+which stream as many other answers as they did when the engine died.
 """
 
 from __future__ import annotations
@@ -96,8 +97,16 @@ async def _measure(url: str, pid: int, count: int, prompt: int, tokens: int, num
         while not await _all_serve(client):
             await asyncio.sleep(0.2)
         again = [stream.before(killed) for stream in moved]
-        replays = await asyncio.gather(*(_replay(client, prompt, number) for prompt in again))
-    _tell(number, killed, pauses, stayed, replays)
+        replays = await asyncio.gather(*(_replay(client, prompt, f"idle {number}") for prompt in again))
+        others = [Stream([drawn.randrange(10, 250) for _ in range(prompt)]) for _ in stayed]
+        await _change(client, "drain")
+        reading = [asyncio.create_task(_read(client, stream, tokens)) for stream in others]
+        while min(len(stream.times) for stream in others) < tokens // 4:
+            await asyncio.sleep(0.02)
+        busy = await asyncio.gather(*(_replay(client, prompt, f"busy {number}") for prompt in again))
+        await asyncio.gather(*reading)
+        await _change(client, "restart")
+    _tell(number, killed, pauses, stayed, replays, busy)
 
 
 def _tell(
@@ -106,6 +115,7 @@ def _tell(
     pauses: list[tuple[float, float]],
     stayed: list[tuple[float, float]],
     replays: list[float],
+    busy: list[float],
 ) -> None:
     longest, begun = max(pauses)
     print(
@@ -114,7 +124,9 @@ def _tell(
         f"longest {1e3 * longest:.0f}, begun {1e3 * (begun - killed):+.0f} ms of the kill; "
         f"of those that stayed, longest {1e3 * max(stayed)[0]:.0f}; "
         f"replay: median {1e3 * statistics.median(replays):.0f}, longest {1e3 * max(replays):.0f}; "
-        f"the longest pause is {1e3 * (longest - max(replays)):+.0f} ms of the longest replay",
+        f"beside streams: median {1e3 * statistics.median(busy):.0f}, longest {1e3 * max(busy):.0f}; "
+        f"the longest pause is {1e3 * (longest - max(replays)):+.0f} ms of the longest replay, "
+        f"{1e3 * (longest - max(busy)):+.0f} beside streams",
         flush=True,
     )
 
@@ -123,6 +135,12 @@ async def _all_serve(client: aiohttp.ClientSession) -> bool:
     async with client.get("/admin/replicas") as response:
         listed = (await response.json())["replicas"]
     return all(each["state"] == "serving" for each in listed)
+
+
+async def _change(client: aiohttp.ClientSession, action: str) -> None:
+    """Of the first replica."""
+    async with client.post("/admin/replicas", json={"action": action, "replica": "0"}) as response:
+        assert response.status == 200, await response.text()
 
 
 async def _read(client: aiohttp.ClientSession, stream: Stream, tokens: int) -> None:
@@ -144,9 +162,9 @@ async def _read(client: aiohttp.ClientSession, stream: Stream, tokens: int) -> N
                 stream.times += [time.monotonic()] * len(ids)
 
 
-async def _replay(client: aiohttp.ClientSession, prompt: list[int], number: int) -> float:
+async def _replay(client: aiohttp.ClientSession, prompt: list[int], salt: str) -> float:
     begun = time.monotonic()
-    body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_salt": f"kill {number}"}
+    body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_salt": salt}
     async with client.post("/v1/completions", json=body) as response:
         assert response.status == 200, await response.text()
         await response.read()

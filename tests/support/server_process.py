@@ -37,7 +37,7 @@ class ServerProcess:
         return "".join(self.output)
 
     def url(self) -> str:
-        eventually(lambda: any("Turnout serving" in line for line in self.output), 20)
+        eventually(lambda: any("Turnout serving" in line for line in self.output), 60)
         return self.output[-1].split()[-1]
 
     def children(self) -> list[int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -107,25 +107,28 @@ class WindowedFleet:
             horizon = now + self._window
             # What is sent later may not come before, where it follows what has ended.
             end = horizon if traffic.follows else max(horizon, due.next)
-            now = yield from self._route(due, horizon, end)
+            records, now = self._route(due, horizon, end)
             self._shares.order(now)
+            # While others are at work: what is done with these, and prompts to come.
+            yield from records
             while not self._shares.answered and due.prepare():
                 pass
             for answer in self._shares.answers():
                 self._take(answer)
 
-    def _route(self, due: _Due, horizon: float, end: float) -> Generator[Record, None, float]:
-        """Send what is due in a window, and yield what ends before `horizon`; returns the window's end."""
+    def _route(self, due: _Due, horizon: float, end: float) -> tuple[list[Record], float]:
+        """Send what is due in a window; returns what ends before `horizon`, and the window's end."""
+        records: list[Record] = []
         while True:
             ends = self._ended[0][0] if self._ended else inf
             if ends <= due.next and ends < horizon:
-                yield self._finish(due)
+                records.append(self._finish(due))
             elif due.next < min(ends, end):
                 at, index = due.pop()
                 if self._send(at, index, due):
-                    return at
+                    return records, at
             else:
-                return end
+                return records, end
 
     def _finish(self, due: _Due) -> Record:
         at, index = heappop(self._ended)
