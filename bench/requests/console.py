@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
+from threading import Event
 
 import click
+import httpx
 import psutil
 from playwright.sync_api import CDPSession, ConsoleMessage, Page, sync_playwright
 
@@ -29,21 +32,31 @@ PANELS = ("timeline", "memory", "decisions", "policies", "playground", "figures"
 SECONDS_EACH = 20
 LOADS = 7
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-LOAD = "constant:rate=0.1,requests={few},prompt=1000,output=40,client=document + "
-LOAD += "poisson:rate=1.5,requests={many},prompt=80,output=40,client=chat"
+CLIENTS = ({"prompt": 80, "tokens": 40, "rest": 2.0},) * 3 + ({"prompt": 1000, "tokens": 40, "rest": 8.0},)
+"""Each asks, rests for so many seconds, and asks again: a machine that is busy meanwhile slows them down."""
 
 
 @contextmanager
-def load(port: int, minutes: float) -> Iterator[None]:
+def load(port: int, model: str) -> Iterator[None]:
     """Sends two kinds of requests meanwhile."""
-    workload = LOAD.format(few=round(6 * minutes) + 1, many=round(90 * minutes) + 1)
-    command = [sys.executable, "-m", "turnout", "bench", "serve", "--url", f"http://127.0.0.1:{port}"]
-    process = subprocess.Popen([*command, "--workload", workload], stdout=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+    ends = Event()
+
+    def ask(number: int, prompt: int, tokens: int, rest: float) -> None:
+        rng = Random(number)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600) as client:
+            while not ends.wait(rest * rng.uniform(0.5, 1.5)):
+                body = {"model": model, "user": f"client-{number}", "max_tokens": tokens, "ignore_eos": True}
+                body["prompt"] = [rng.randrange(5, 900) for _ in range(prompt)]
+                client.post("/v1/completions", json=body).raise_for_status()
+
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(ask, number, **each) for number, each in enumerate(CLIENTS)]  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            ends.set()
+    for each in asked:
+        each.result()
 
 
 class Watched:
@@ -132,7 +145,7 @@ def main(minutes: int, model: str, flags: tuple[str, ...]) -> None:
         url = f"http://127.0.0.1:{port}/console"
         paints = [watched.first_paint(url) for _ in range(LOADS)]
         click.echo(f"first paint {statistics.median(paints):.0f} ms, {max(paints):.0f} at most")
-        stack.enter_context(load(port, minutes))
+        stack.enter_context(load(port, server.model))
         heaps = watch(watched, minutes, psutil.Process(server.pid))
     if minutes > 10:
         grown, most = heaps[-1] / heaps[9] - 1, max(heaps) / 1e6

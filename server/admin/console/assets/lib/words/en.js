@@ -164,8 +164,6 @@ export const en = {
   stop: "Stop",
   verdict: "verdict",
   metric: "metric",
-  before_arm: "base",
-  after_arm: "other",
   blocks_so_far: "{number} blocks so far",
   confirm_promote: "Promote {name}? The other arm gets no more requests.",
   confirm_stop: "Stop {name}? It gets no more requests.",

@@ -164,8 +164,6 @@ export const zh = {
   stop: "停止",
   verdict: "结论",
   metric: "指标",
-  before_arm: "基准",
-  after_arm: "另一分支",
   blocks_so_far: "至今 {number} 个区组",
   confirm_promote: "采用 {name}？另一分支将不再接收请求。",
   confirm_stop: "停止 {name}？它将不再接收请求。",

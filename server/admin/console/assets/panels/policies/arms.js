@@ -22,10 +22,10 @@ export class Arms {
       this.body.replaceChildren(el("p", { class: "dim", t: "no_arms" }));
       return;
     }
-    const differences = Object.values(report.comparison?.differences ?? {}).flat();
+    const tables = Object.entries(report.comparison?.differences ?? {}).map(([name, rows]) => verdicts(rows, report.comparison.base ?? report.arms[0].name, name));
     const blocks = el("p", { class: "dim", text: t("blocks_so_far", { number: report.comparison?.blocks ?? 0 }) });
     const findings = (report.comparison?.findings ?? []).map((text) => el("p", { class: "bad", text }));
-    this.body.replaceChildren(this.#arms(report, engine), ...(differences.length ? [verdicts(differences)] : []), blocks, ...findings);
+    this.body.replaceChildren(this.#arms(report, engine), ...tables, blocks, ...findings);
   }
 
   #arms({ arms }, engine) {
@@ -55,10 +55,12 @@ export class Arms {
 }
 
 /** A row a metric, as `GET /admin/ab` has them: both arms' figures, the change with its interval, the verdict. */
-function verdicts(rows) {
-  const head = ["metric", "before_arm", "after_arm", "change", "verdict"].map((key, at) => el("th", { scope: "col", class: at > 0 && at < 4 && "number", t: key }));
+function verdicts(rows, base, other) {
+  const named = (text) => el("th", { scope: "col", class: "number", text });
+  const told = (key) => el("th", { scope: "col", class: key === "change" && "number", t: key });
+  const head = [told("metric"), named(base), named(other), told("change"), told("verdict")];
   const lines = rows.map((row) => {
-    const figure = (value) => (Number.isFinite(value) ? `${count(value)} ${row.unit}` : "–");
+    const figure = (value) => (value ? `${count(value)} ${row.unit}` : "–"); // 0: nothing was measured yet
     const cells = [row.metric, figure(row.base), figure(row.other), change(row), row.verdict ?? ""];
     return el("tr", {}, cells.map((text, at) => el("td", { text, class: at > 0 && at < 4 && "number" })));
   });
