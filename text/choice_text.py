@@ -56,6 +56,16 @@ class TextDelta(msgspec.Struct):
     calls: int = 0
     """Tool calls of the choice so far."""
 
+    @property
+    def begins(self) -> bool:
+        """Its tokens are the choice's first."""
+        return bool(self.tokens) and self.token_count == len(self.tokens)
+
+    @property
+    def shows(self) -> bool:
+        """It has more to tell than that tokens were consumed."""
+        return bool(self.text or self.shown or self.finish_reason)
+
 
 class ChoiceText:
     """Detokenizes, holds back what may become a stop string, and cuts at the first complete stop string.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.types.request import RequestSpec
 
-__all__ = ["EngineClient"]
+__all__ = ["EngineClient", "TakesAtOnce"]
+
+TakesAtOnce = Callable[[Delta], bool]
+"""Takes a delta in the moment in which it comes, unless it returns False."""
 
 
 class EngineClient(Protocol):
@@ -49,8 +52,11 @@ class EngineClient(Protocol):
         """Whether the engine has no requests to serve."""
         ...
 
-    def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
+    def submit(self, request: RequestSpec, at_once: TakesAtOnce | None = None) -> AsyncGenerator[Delta, None]:
         """Serves a request; the generator ends when all choices of the request have ended.
+
+        at_once: asked for a delta that ends no choice, while the generator waits for one; what it takes is
+        not yielded. What it raises is raised by the generator.
 
         Closing the generator early (``aclose``) aborts what still runs. Raises RequestError if the engine
         rejects the request, EngineGone if the engine is gone, EngineError if it failed at this request.

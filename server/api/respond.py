@@ -8,12 +8,15 @@ from contextlib import aclosing, contextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from turnout.core.errors import RequestError, TurnoutError
 from turnout.server.api.context import context_of
+from turnout.server.api.direct_text import DirectText
 from turnout.server.fleet.models.waiting import entry_of
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import count_tokens
+from turnout.server.http.connections.open_response import OPEN_RESPONSE
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import error_code
 from turnout.server.http.json_response import JsonResponse
@@ -43,9 +46,14 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
             deltas = generation.deltas()
             # A refusal must still become a status code, so the response starts with the first delta.
             first = await while_connected(request.receive, _first(deltas))
-            events = _events(generation, renderer, first, deltas, thread)
+            direct = DirectText(generation, renderer)
+            events = _events(generation, renderer, first, deltas, thread, direct)
             return EventStream(
-                events, memory, renderer.media_type, lambda error: renderer.error(error) + renderer.end()
+                events,
+                memory,
+                renderer.media_type,
+                lambda error: renderer.error(error) + renderer.end(),
+                direct,
             )
         choices = await while_connected(request.receive, generation.choices())
     if generation.entries < LARGE:
@@ -85,9 +93,17 @@ class EventStream(PieceResponse):
         memory: HeldMemory,
         media_type: str = Renderer.media_type,
         ended_by: Callable[[Exception], bytes] | None = None,
+        direct: DirectText | None = None,
     ) -> None:
+        """direct: what writes events between those of `events`, once the response has begun."""
         super().__init__(events, media_type, memory, ended_by)
+        self._direct = direct
         self.headers.update({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._direct is not None and (response := scope.get(OPEN_RESPONSE)) is not None:
+            self._direct.begin(response)
+        await super().__call__(scope, receive, send)
 
 
 async def _first(deltas: AsyncGenerator[TextDelta, None]) -> TextDelta | None:
@@ -100,8 +116,9 @@ async def _events(
     first: TextDelta | None,
     deltas: AsyncGenerator[TextDelta, None],
     thread: PieceThread,
+    direct: DirectText,
 ) -> AsyncGenerator[bytes, None]:
-    opened: set[int] = set()
+    opened = direct.opened
     async with aclosing(deltas):
         try:
             if first is not None:
@@ -131,7 +148,9 @@ async def _opened(
     opened.add(delta.index)
     opening = renderer.opening(delta.index, generation)
     if generation.prompt_of(delta.index) is None:
-        yield b"".join(opening) + renderer.delta(delta, generation)
+        begun = b"".join(opening)
+        only_begins = begun and not (delta.shows or generation.token_ids)
+        yield begun if only_begins else begun + renderer.delta(delta, generation)
         return
     async for piece in thread.made(opening):  # a long prompt has many log-probabilities
         yield piece

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from turnout.core.clock import monotonic
+from turnout.core.engine.client import TakesAtOnce
 from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
@@ -27,12 +28,16 @@ TRIAL_TOKENS = 2
 class RequestStream:
     """Queues the engine's deltas for the generator that takes them, and notes what resuming would need."""
 
-    def __init__(self, spec: RequestSpec, unread: Unread | None = None) -> None:
-        """unread: the sum over all streams; None: this stream's alone."""
+    def __init__(
+        self, spec: RequestSpec, unread: Unread | None = None, at_once: TakesAtOnce | None = None
+    ) -> None:
+        """unread: the sum over all streams; None: this stream's alone. at_once: as `EngineClient.submit` has
+        it."""
         self.spec = spec
         self.unread = 0
         """About the bytes that have come and were not taken."""
         self._all_unread = unread or Unread()
+        self._at_once = at_once
         self.awaits_timing = spec.timing
         self.over = False
         """The engine has nothing more to do for the request."""
@@ -100,10 +105,21 @@ class RequestStream:
             if self.over:
                 return
         self._note(delta)
-        self._put(delta)
-        self._note_unread(delta_size(delta))
+        if delta.finish_reason or not self._taken_at_once(delta):
+            self._put(delta)
+            self._note_unread(delta_size(delta))
         if delta.finish_reason:
             self._finish(delta.index)
+
+    def _taken_at_once(self, delta: Delta) -> bool:
+        """Whether the delta needs no queue: the generator waits, so it has taken all before."""
+        if self._at_once is None or self._awaited is None or self._awaited.done():
+            return False
+        try:
+            return self._at_once(delta)
+        except Exception as error:
+            self._put(error)
+            return True
 
     def add_prompt_scores(self, scores: Sequence[TokenLogprobs]) -> None:
         """Take a part of the prompt's log-probabilities, which are passed on with the first delta."""

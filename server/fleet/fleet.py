@@ -21,6 +21,7 @@ import msgspec
 
 from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
+from turnout.core.engine.client import TakesAtOnce
 from turnout.core.errors import ConfigError, Overloaded
 from turnout.core.interfaces.router import Routable, Router
 from turnout.core.logs import about, current_request
@@ -179,8 +180,10 @@ class Fleet(Replicas):
 
     # -------------------------------------------------------------- requests
 
-    async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
-        stream = RequestStream(arrived(request), self._unread)
+    async def submit(
+        self, request: RequestSpec, at_once: TakesAtOnce | None = None
+    ) -> AsyncGenerator[Delta, None]:
+        stream = RequestStream(arrived(request), self._unread, at_once)
         self.begin(stream)
         try:
             while (delta := await stream.next()) is not None:

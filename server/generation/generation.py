@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -26,7 +27,7 @@ from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["Generation", "ScoredPrompt", "note_traced", "start_of_prompt"]
+__all__ = ["Direct", "Generation", "ScoredPrompt", "note_traced", "start_of_prompt"]
 
 Submit = Callable[[RequestSpec], AsyncGenerator[Delta, None]]
 """As `EngineClient.submit`."""
@@ -42,6 +43,18 @@ class ScoredPrompt(NamedTuple):
     tokens: Sequence[int]
     scores: Sequence[TokenLogprobs]
     """From the second token on."""
+
+
+class Direct(Protocol):
+    """Shows deltas of text in the moment in which they come."""
+
+    def takes(self, choice: int) -> bool:
+        """Whether a delta of the choice can be shown now."""
+        ...
+
+    def show(self, delta: TextDelta) -> None:
+        """Show a delta; called where `takes` has said so just now."""
+        ...
 
 
 def _unbounded(size: int) -> None:
@@ -79,7 +92,10 @@ class Generation:
     """Why it failed, as one word, once it has begun to answer; set by who answers."""
     hold: Callable[[int], None] = _unbounded
     """Told now and then how many bytes the answer takes by now; may raise Overloaded."""
-    _submit: Submit = field(init=False)
+    direct: Direct | None = field(default=None, init=False)
+    """Shows what comes while nobody asks `deltas` for more than they have given; None: they give all."""
+    _submit: Submit | None = field(default=None, init=False)
+    """None: the client's own."""
     _began: float = field(init=False)
     """When it came, on the metrics' clock."""
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
@@ -101,7 +117,6 @@ class Generation:
 
     def __post_init__(self) -> None:
         self._stops = StopStrings(self.requests[0].params.stop)
-        self._submit = self.client.submit
         self._began = self.metrics.clock()
 
     def submit_by(self, submit: Submit) -> None:
@@ -214,16 +229,33 @@ class Generation:
         request = self.requests[number]
         first = number * request.params.n
         with RequestMeter(self.metrics, request, self._began) as meter:
-            async with aclosing(self._submit(request)) as deltas:
+            read = partial(self._seen, request, first, meter)
+            at_once = partial(self._taken_at_once, read)
+            submitted = self._submit(request) if self._submit else self.client.submit(request, at_once)
+            async with aclosing(submitted) as deltas:
                 async for delta in deltas:
-                    if delta.begun is not None:
-                        meter.begin(delta.begun, delta.cached_tokens)
-                    added = self._feed(request, first + delta.index, delta)
-                    meter.take(added)
-                    if self.prompt_only:
-                        added = _without_output(added)
-                    if added.text or added.shown or added.finish_reason or (self.token_ids and added.tokens):
+                    if (added := read(delta)) is not None:
                         yield added
+
+    def _taken_at_once(self, read: Callable[[Delta], TextDelta | None], delta: Delta) -> bool:
+        """As `TakesAtOnce`, of a generation of one prompt."""
+        if self.direct is None or not self.direct.takes(delta.index):
+            return False
+        if (added := read(delta)) is not None:
+            self.direct.show(added)
+        return True
+
+    def _seen(self, request: RequestSpec, first: int, meter: RequestMeter, delta: Delta) -> TextDelta | None:
+        """What a client may see of a delta: at least that a choice has begun. None: nothing."""
+        if delta.begun is not None:
+            meter.begin(delta.begun, delta.cached_tokens)
+        added = self._feed(request, first + delta.index, delta)
+        meter.take(added)
+        if self.prompt_only:
+            added = _without_output(added)
+        if added.shows or added.begins or (self.token_ids and added.tokens):
+            return added
+        return None
 
     def _feed(self, request: RequestSpec, index: int, delta: Delta) -> TextDelta:
         added = TextDelta(index) if index in self._ended else self._read(request, index, delta)

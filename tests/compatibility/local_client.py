@@ -12,6 +12,7 @@ import msgspec
 
 from turnout import LLM
 from turnout.config import ServerConfig
+from turnout.core.engine.client import TakesAtOnce
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.types.request import RequestSpec
 from turnout.server.app import create_app
@@ -44,13 +45,15 @@ class LocalClient:
     def packed(self, prompt: list[int]) -> list[int]:
         return prompt
 
-    async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
+    async def submit(
+        self, request: RequestSpec, at_once: TakesAtOnce | None = None
+    ) -> AsyncGenerator[Delta, None]:
         # As it would have come through the channel.
         request = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=RequestSpec)
         for prepare in self._engine.preparation(request):
             prepare()
         self._engine.add(request)
-        live = self._live[request.id] = RequestStream(request)
+        live = self._live[request.id] = RequestStream(request, at_once=at_once)
         if self._stepping is None:
             self._stepping = asyncio.create_task(self._step())
         try:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import count
 
+from turnout.core.engine.client import TakesAtOnce
 from turnout.core.errors import EngineError, Overloaded
 from turnout.core.logs import about
 from turnout.core.types.logprobs import PackedLogprobs
@@ -80,9 +81,11 @@ class RemoteFleet:
         """The prompt: it is packed where the router is."""
         return prompt
 
-    async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
+    async def submit(
+        self, request: RequestSpec, at_once: TakesAtOnce | None = None
+    ) -> AsyncGenerator[Delta, None]:
         """As `EngineClient.submit` says."""
-        stream = _Stream(arrived(request), self._unread)
+        stream = _Stream(arrived(request), self._unread, at_once)
         self._streams[request.id] = stream
         self._say(Submit(stream.spec))
         try:

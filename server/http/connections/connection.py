@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 from turnout.core import limits
 from turnout.core.clock import monotonic
 from turnout.server.http.connections.gentle_transport import GentleTransport
+from turnout.server.http.connections.open_response import OPEN_RESPONSE, OpenResponse
 from turnout.server.http.connections.request_size import RequestSize
 from turnout.server.http.connections.waiting import WaitingConnections
 from turnout.server.http.errors import ApiError, error_body
@@ -146,7 +147,8 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= limits.PIPELINED.most:
             self._stop_if(ApiError(400, f"at most {limits.PIPELINED.whole} requests may be sent ahead"))
         super().on_headers_complete()
-        cast(dict[str, object], self.scope)[SEND_PIECE] = self.cycle.send
+        scope = cast(dict[str, object], self.scope)
+        scope[SEND_PIECE], scope[OPEN_RESPONSE] = self.cycle.send, OpenResponse(self.cycle)
         self._unanswered += 1
         self._begin(Sending.BODY)
 

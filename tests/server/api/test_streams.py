@@ -38,6 +38,15 @@ def test_characters_come_whole_and_unescaped(server: RunningServer) -> None:
     assert "你好".encode() in raw
 
 
+def test_the_first_event_tells_that_a_token_has_come(server: RunningServer) -> None:
+    first, second, *_ = events(server, COMPLETIONS, prompt="ab", max_tokens=4, stop=["ab!"])
+    assert (text([first]), first["choices"][0]["finish_reason"]) == ("", None)
+    assert text([second]) == "ab"
+    body = {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 4, "stop": ["ab!"]}
+    begun, then, *_ = (event["choices"][0]["delta"] for event in events(server, CHAT, **body))
+    assert (begun, then) == ({"role": "assistant", "content": ""}, {"content": "ab"})
+
+
 def test_streamed_is_whole(server: RunningServer) -> None:
     for options in ({}, {"stop": ["world, he"]}, {"stop": ["o w", "lo"], "include_stop_str_in_output": True}):
         body = {"prompt": "hello world, 你好 ", "max_tokens": 60, "logprobs": 1, **options}

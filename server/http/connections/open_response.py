@@ -1,0 +1,30 @@
+"""A response whose body is being sent, as one that writes into it between two turns of its task sees it."""
+
+from __future__ import annotations
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+__all__ = ["OPEN_RESPONSE", "OpenResponse"]
+
+OPEN_RESPONSE = "turnout.open_response"
+"""In the scope: the connection's `OpenResponse`."""
+
+
+class OpenResponse:
+    """Writes chunks without a task's turn, where the connection takes them at once."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def writable(self) -> bool:
+        """False before the response begins and after its end, and while the client has bytes left to read."""
+        cycle = self._cycle
+        return bool(cycle.chunked_encoding) and not (
+            cycle.disconnected or cycle.response_complete or cycle.flow.write_paused
+        )
+
+    def write(self, body: bytes) -> None:
+        """Write a part of the body; to be called while the response is `writable`."""
+        if body:  # an empty chunk would end the response
+            self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
