@@ -14,6 +14,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig,
 from transformers.initialization import no_init_weights
 
 from turnout.core.errors import ModelError, describe_error
+from turnout.models.transformers_adapter.refusal import refused
 
 __all__ = [
     "build_empty",
@@ -72,18 +73,20 @@ def has_causal(config: Mapping[str, Any], architecture: str) -> bool:
 
 
 def build_shape(
-    config: PreTrainedConfig, implementation: str, made: type[PreTrainedModel] | None = None
+    config: PreTrainedConfig,
+    implementation: str,
+    made: type[PreTrainedModel] | None = None,
+    dtype: torch.dtype = torch.bfloat16,
 ) -> PreTrainedModel:
     """Returns the model on "meta", buffers too: it computes shapes alone.
 
-    made: the class; None: the causal model's.
+    made: the class; None: the causal model's. dtype: some operators know their shapes in bfloat16 alone.
     """
-    # Some operators know their shapes on "meta" in bfloat16 alone.
     try:
         with torch.device("meta"), no_init_weights():
-            return _build(config, implementation, made, torch.bfloat16)
+            return _build(config, implementation, made, dtype)
     except ModelError:  # some modules compute with numbers as they are built
-        model = _build_on_cpu(config, implementation, made, torch.bfloat16)
+        model = _build_on_cpu(config, implementation, made, dtype)
         nn.Module.to(model, "meta")
         return model
 
@@ -144,9 +147,9 @@ def _build(
     except KeyError as error:
         if error.args != (implementation,):
             raise ModelError(f"config.json: transformers cannot build it: {describe_error(error)}") from error
-        raise ModelError(
+        raise refused(
             f"{made.__name__} has attention code of its own, which does not use the attention interface of "
-            "transformers; such models are not served"
+            "transformers"
         ) from None
     except Exception as error:  # as above
         raise ModelError(f"config.json: transformers cannot build it: {describe_error(error)}") from error

@@ -17,6 +17,7 @@ from turnout.models.transformers_adapter.exchange.proof import largest_differenc
 from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
 from turnout.models.transformers_adapter.model import AdaptedModel, kept_wide
 from turnout.models.transformers_adapter.reading import read_spec
+from turnout.models.transformers_adapter.refusal import refused
 from turnout.models.transformers_adapter.rotation import fix_rotations
 from turnout.models.transformers_adapter.small import shrunk
 from turnout.models.transformers_adapter.trial import Trial, on_one_thread
@@ -103,10 +104,10 @@ def check_flat_batch(trial: Trial, exchanges: Exchanges) -> None:
     """Raises ModelError unless a flat batch gives what each sequence gives alone."""
     found = flat_difference(trial, exchanges)
     if found > MOST:
-        raise ModelError(
+        raise refused(
             f"{trial.config.model_type} computes several sequences in one batch otherwise than each alone: "
             f"logits differ by {found:.1e} of the largest; its layers look at other tokens beside attention, "
-            "or by another rule; such models are not served"
+            "or by another rule"
         )
 
 
@@ -115,9 +116,9 @@ def flat_difference(trial: Trial, exchanges: Exchanges) -> float:
     try:
         return largest_difference(trial.flat(_adapted(trial, exchanges)), trial.expected)
     except Exception as error:  # models raise what they like
-        raise ModelError(
-            f"{type(trial.model).__name__} cannot compute several sequences as one flat batch, as they are "
-            f"served: {describe_error(error)}"
+        raise refused(
+            f"{type(trial.model).__name__} cannot compute several sequences as one flat batch: "
+            f"{describe_error(error)}"
         ) from error
 
 

@@ -32,8 +32,7 @@ def window_of(function: MaskFunction, positions: int) -> int | None:
             expected &= keys > query - window
         if not torch.equal(_row(function, query, last + 1), expected):
             raise ValueError(
-                f"its attention mask is neither causal nor a sliding window (seen from position {query}); "
-                "such masks are not served"
+                f"its attention mask is neither causal nor a sliding window (seen from position {query})"
             )
     return window
 
@@ -54,7 +53,7 @@ def two_sided_window_of(function: MaskFunction, positions: int) -> int | None:
         if not torch.equal(_row(function, query, count), expected):
             raise ValueError(
                 "its attention mask shows neither a whole text nor a sliding window to both sides (seen from "
-                f"position {query}); such masks are not served"
+                f"position {query})"
             )
     return window
 
@@ -63,5 +62,5 @@ def _row(function: MaskFunction, query: int, keys: int) -> Tensor:
     zero = torch.zeros((), dtype=torch.int64)
     seen = function(zero, zero, torch.tensor(query), torch.arange(keys))
     if seen.is_meta:
-        raise ValueError("its attention mask depends on a batch's padding; such masks are not served")
+        raise ValueError("its attention mask depends on a batch's padding")
     return seen.expand(keys)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import transformers
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from turnout.core.errors import ModelError
 from turnout.core.types.layer_attention import LayerAttention
@@ -18,8 +18,36 @@ from turnout.models.transformers_adapter.rules import read_rules
 
 __all__ = ["dtype_of", "longest_of", "needed_version", "read_spec", "token_ids_of"]
 
-RECURRENT = ("linear_attention", "conv", "mamba", "recurrent")
-"""Types of layers that keep a state instead of keys and values."""
+STATE = (
+    "keeps a recurrent state (Mamba, a gated delta net or a short convolution), which is not served yet; "
+    "choose a model whose layers all use attention"
+)
+CHUNKS = (
+    "attends within chunks of the context, which is not served; choose a model with full attention or "
+    "sliding windows"
+)
+SPARSE = (
+    "attends to tokens that a part of it chooses (sparse attention), which is not served; choose a model "
+    "with full attention or sliding windows"
+)
+REFUSED_LAYERS = {
+    "linear_attention": STATE,
+    "conv": STATE,
+    "mamba": STATE,
+    "recurrent": STATE,
+    "hybrid": STATE,
+    "hybrid_sliding": STATE,
+    "chunked_attention": CHUNKS,
+    "indexed_attention": SPARSE,
+    "compressed_sparse_attention": SPARSE,
+    "heavily_compressed_attention": SPARSE,
+    "minimax_m3_sparse": SPARSE,
+}
+"""By the name that a config gives a type of layers."""
+ATTENDING = ("full_attention", "sliding_attention", "attention")
+
+UNKNOWN = 2048
+"""Positions within which a model without a stated longest context is looked at."""
 
 NEEDED = {
     "AfmoeForCausalLM": (5, 4),
@@ -42,8 +70,9 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     parsed = parse_config(config)
     _check_decoder(architecture, parsed)
     _check_version(architecture)
+    # A reason to refuse it goes first: whoever states its longest context should not see it refused then.
+    rules = read_rules(parsed, getattr(parsed, "max_position_embeddings", None) or UNKNOWN)
     positions = longest_of(parsed)
-    rules = read_rules(parsed, positions)
     first = rules[0]
     return ModelSpec(
         architecture=architecture,
@@ -86,12 +115,19 @@ def _check_decoder(architecture: str, config: PreTrainedConfig) -> None:
             + (f", which has {made.__name__} for model_type = {config.model_type!r}" if made else "")
             + "; only decoders of text are served"
         )
+    _check_layers(architecture, config, made)
+
+
+def _check_layers(architecture: str, config: PreTrainedConfig, made: type[PreTrainedModel]) -> None:
+    """Refuses what its config says of its layers, in words that code which fails would not find."""
     kinds = getattr(config, "layer_types", None) or ()
-    if getattr(made, "_is_stateful", False) or any(kind in RECURRENT for kind in kinds):
-        raise ModelError(
-            f"{architecture} keeps a recurrent state (Mamba, a gated delta net or a short convolution), "
-            "which is not served yet; choose a model whose layers all use attention"
-        )
+    if found := next((REFUSED_LAYERS[kind] for kind in kinds if kind in REFUSED_LAYERS), None):
+        raise ModelError(f"{architecture} {found}")
+    # Granite 4's class can have layers of Mamba, and its small models have none.
+    if getattr(made, "_is_stateful", False) and not (kinds and all(kind in ATTENDING for kind in kinds)):
+        raise ModelError(f"{architecture} {STATE}")
+    if getattr(config, "index_topk", None):
+        raise ModelError(f"{architecture} {SPARSE}")
 
 
 def _check_version(architecture: str) -> None:
@@ -114,7 +150,10 @@ def longest_of(config: PreTrainedConfig) -> int:
     """Returns the longest context in which every token is rotated by its own position alone."""
     longest = getattr(config, "max_position_embeddings", None)
     if not isinstance(longest, int) or longest <= 0:
-        raise ModelError("config.json: 'max_position_embeddings' is missing; it bounds the context")
+        raise ModelError(
+            "config.json: 'max_position_embeddings' is missing, which bounds the context; state it by "
+            "--hf-overrides"
+        )
     return min(longest, fixed_positions(config) or longest)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from textwrap import shorten
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedC
 from turnout.core.errors import ModelError, describe_error
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.models.transformers_adapter.attention import attending, attention
-from turnout.models.transformers_adapter.building import build_shape
+from turnout.models.transformers_adapter.building import build_shape, model_class
 from turnout.models.transformers_adapter.masks import MaskFunction, window_of
+from turnout.models.transformers_adapter.refusal import refused
 from turnout.models.transformers_adapter.rotation import fix_rotations
 
 __all__ = ["DRY_RUN", "TOKENS", "ShownMask", "meta_without_autocast", "read_rules"]
@@ -21,34 +23,60 @@ __all__ = ["DRY_RUN", "TOKENS", "ShownMask", "meta_without_autocast", "read_rule
 DRY_RUN = "turnout-dry-run"
 """The attention implementation of dry runs, for which models make masks."""
 TOKENS = 4
+LONGEST = 120
+"""Characters of an error of transformers' code, in one line of ours."""
+ATTEMPTS = ((torch.bfloat16, "meta"), (torch.float32, "meta"), (torch.bfloat16, "cpu"))
+"""The dtype of the model, and where its mask lies. Some operators know their shapes in bfloat16 alone, some
+modules compute a part in float32 whatever the rest is, and some look at the values of the mask."""
 
 
 def read_rules(config: PreTrainedConfig, positions: int) -> tuple[LayerAttention, ...]:
     """Returns the rule of each layer, within so many positions. Raises ModelError, naming the fault."""
-    model = build_shape(config, DRY_RUN)
+    name, seen = _first_seen(config, positions)
+    layers = config.get_text_config().num_hidden_layers
+    if silent := [layer for layer in range(layers) if layer not in seen]:
+        listed = ", ".join(map(str, silent[:3])) + (", …" if len(silent) > 3 else "")
+        raise refused(
+            f"{name}: layers {listed} of {layers} do not use the attention interface of transformers: they "
+            "have a recurrent state, or attention code of their own"
+        )
+    return tuple(seen[layer] for layer in range(layers))
+
+
+def _first_seen(config: PreTrainedConfig, positions: int) -> tuple[str, dict[int, LayerAttention]]:
+    """Returns as `_seen`, of the first attempt that succeeds. Raises ModelError where none does."""
+    failed: Exception | None = None
+    for dtype, device in ATTEMPTS:
+        try:
+            return _seen(config, positions, dtype, device)
+        except ModelError:
+            raise
+        except Exception as error:  # models raise what they like
+            failed = failed or error
+    assert failed is not None, "there are attempts"
+    made = model_class(config)
+    raise refused(
+        f"the adapter of transformers cannot run {made.__name__ if made else config.model_type} without its "
+        f"weights: {shorten(describe_error(failed), LONGEST, placeholder=' …')}"
+    ) from failed
+
+
+def _seen(
+    config: PreTrainedConfig, positions: int, dtype: torch.dtype, device: str
+) -> tuple[str, dict[int, LayerAttention]]:
+    """Returns the name of the class, and the rule of each layer that attended. Raises what the model does.
+
+    device: of the mask that it is given.
+    """
+    model = build_shape(config, DRY_RUN, dtype=dtype)
     fix_rotations(model)
     seen = _DryRun(positions)
     tokens = torch.zeros(1, TOKENS, dtype=torch.int64, device="meta")
     with attending(seen), torch.no_grad(), meta_without_autocast():
-        try:
-            # A mask of ones: without one, transformers looks for several sequences in a batch, at its values.
-            model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
-        except ModelError:
-            raise
-        except Exception as error:  # models raise what they like
-            raise ModelError(
-                f"the adapter of transformers cannot run {type(model).__name__} without its weights: "
-                f"{describe_error(error)}"
-            ) from error
-    layers = config.get_text_config().num_hidden_layers
-    if silent := [layer for layer in range(layers) if layer not in seen.rules]:
-        listed = ", ".join(map(str, silent[:3])) + (", …" if len(silent) > 3 else "")
-        raise ModelError(
-            f"{type(model).__name__}: layers {listed} of {layers} do not use the attention interface of "
-            "transformers: they have a recurrent state, or attention code of their own; such models are not "
-            "served yet"
-        )
-    return tuple(seen.rules[layer] for layer in range(layers))
+        # A mask of ones: without one, transformers looks for several sequences in a batch, at its values.
+        mask = torch.ones_like(tokens, device=device)
+        model(input_ids=tokens, attention_mask=mask, use_cache=False)
+    return type(model).__name__, seen.rules
 
 
 @contextmanager
@@ -86,9 +114,9 @@ class _DryRun:
         layer = getattr(module, "layer_idx", None)
         name = type(module).__name__
         if not isinstance(layer, int):
-            raise ModelError(f"{name} does not say which layer it is (layer_idx), so its keys have no place")
+            raise refused(f"{name} does not say which layer it is (layer_idx), so its keys have no place")
         if layer in self.rules:
-            raise ModelError(f"{name} attends twice in layer {layer}; one set of keys and values is kept")
+            raise refused(f"{name} attends twice in layer {layer}, and one set of keys and values is kept")
         if query.shape[1] % key.shape[1]:
             raise ModelError(
                 f"config.json: {name} has {query.shape[1]} heads of queries in layer {layer}, expected "
@@ -112,16 +140,13 @@ class _DryRun:
     def _window(self, name: str, layer: int, mask: object) -> int | None:
         """Returns how many positions the layer's mask shows; None: all up to a query's own."""
         if mask is None:
-            raise ModelError(f"{name} attends without a mask in layer {layer}, to later positions too")
+            raise refused(f"{name} attends without a mask in layer {layer}, to later positions too")
         if not isinstance(mask, ShownMask):
-            raise ModelError(
-                f"{name} changes its attention mask in layer {layer}, as ALiBi does; only causal masks and "
-                "sliding windows are served"
-            )
+            raise refused(f"{name} changes its attention mask in layer {layer}, as ALiBi does")
         try:
             return window_of(mask.function, self._positions)
         except ValueError as error:
-            raise ModelError(f"{name}, layer {layer}: {error}") from error
+            raise refused(f"{name}, layer {layer}: {error}") from error
 
 
 def _number(value: object) -> float | None:

@@ -29,6 +29,9 @@ SIZES: Mapping[str, int] = {
     "ffn_dim": 96,
     "ffn_hidden_size": 96,
     "embedding_size": 64,
+    "vocab_size_per_layer_input": 300,
+    "hidden_size_per_layer_input": 16,
+    "laurel_rank": 16,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -56,6 +59,14 @@ SIZES: Mapping[str, int] = {
 
 LATENT_HEADS = {"head_dim": 8, "qk_head_dim": 24}
 
+SHARING = "num_kv_shared_layers"
+"""The config's name of how many of its last layers read the keys and values of others."""
+OWN = "per_layer_config"
+"""The config's name of what single layers have otherwise, by their numbers."""
+
+OWN_WIDTH = 2
+"""How many times as wide the heads of layers are that a config gives a width of their own."""
+
 
 def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
     """Returns a small config of the same class. sizes: what to set beside `SIZES`, or instead.
@@ -65,14 +76,20 @@ def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
     """
     values = config.to_dict()
     names = {config.attribute_map.get(name, name): size for name, size in SIZES.items()}
-    kept: dict[str, object] = {name: size for name, size in names.items() if _is_size(values.get(name))}
+    kept: dict[str, object] = {
+        name: size
+        for name, size in names.items()
+        if _is_size(values.get(name)) and (values[name] or "expert" not in name)  # none stay none
+    }
     if "qk_rope_head_dim" in kept:  # the heads of latent attention are as wide as their parts
         kept |= {name: value for name, value in LATENT_HEADS.items() if name in values}
     kept |= _key_heads(config, values)
     kept |= {name: value for name, value in sizes.items() if name in values or name in config.attribute_map}
     kept = {config.attribute_map.get(name, name): value for name, value in kept.items()}
     layers = _layers(values, config, kept)
-    made = {**values, **_per_layer(values, config, layers), **kept, **_ropes(values)}
+    if values.get(SHARING) and "num_hidden_layers" not in sizes:
+        kept[SHARING] = layers // 2
+    made = {**values, **_per_layer(values, config, layers, names), **kept, **_ropes(values)}
     return with_padding(type(config).from_dict(made))
 
 
@@ -96,19 +113,37 @@ def _layers(values: Mapping[str, Any], config: PreTrainedConfig, given: Mapping[
     lists = [value for value in values.values() if isinstance(value, list) and len(value) == total]
     kinds = [str(each) for each in zip(*lists, strict=True)]
     count = max((kinds.index(kind) + 1 for kind in set(kinds)), default=3)
-    return min(max(count, 3), MOST_LAYERS, total if isinstance(total, int) else 3)
+    count = min(max(count, 3), MOST_LAYERS, total if isinstance(total, int) else 3)
+    return 2 * count if values.get(SHARING) else count  # each kind once more, with the keys of another layer
 
 
-def _per_layer(values: Mapping[str, Any], config: PreTrainedConfig, layers: int) -> dict[str, object]:
-    """Returns the number of layers, and all lists that have an item for each, cut to so many."""
+def _per_layer(
+    values: Mapping[str, Any], config: PreTrainedConfig, layers: int, sizes: Mapping[str, int]
+) -> dict[str, object]:
+    """Returns the number of layers, and all that has an item for each, cut to so many.
+
+    sizes: by the name that they have in the config.
+    """
     name = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
     total = values.get(name)
-    cut = {
-        key: value[:layers]
+    cut: dict[str, object] = {
+        key: [_scaled(each, value, sizes.get(key)) for each in value[:layers]]
         for key, value in values.items()
         if isinstance(value, list) and len(value) == total
     }
+    own = values.get(OWN) or {}
+    if own:  # their heads are twice as wide as those of the others
+        cut[OWN] = {
+            int(layer): {key: 2 * sizes[key] if key == "head_dim" else value for key, value in each.items()}
+            for layer, each in own.items()
+            if int(layer) < layers
+        }
     return {**cut, name: layers}
+
+
+def _scaled(item: object, items: list[Any], size: int | None) -> object:
+    """Returns an item of a list whose largest becomes `size`; itself, if it is none or has none."""
+    return item if size is None or not _is_size(item) else max(1, size * int(str(item)) // max(items))
 
 
 def _ropes(values: Mapping[str, Any]) -> dict[str, object]:

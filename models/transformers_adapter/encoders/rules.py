@@ -11,6 +11,7 @@ from turnout.core.types.layer_attention import LayerAttention
 from turnout.models.transformers_adapter.attention import attending
 from turnout.models.transformers_adapter.building import build_shape
 from turnout.models.transformers_adapter.masks import two_sided_window_of
+from turnout.models.transformers_adapter.refusal import refused
 from turnout.models.transformers_adapter.rotation import fix_rotations
 from turnout.models.transformers_adapter.rules import DRY_RUN, TOKENS, ShownMask, meta_without_autocast
 
@@ -104,4 +105,4 @@ class _DryRun:
         try:
             return two_sided_window_of(mask.function, self._positions)
         except ValueError as error:
-            raise ModelError(f"{name}, layer {layer}: {error}") from error
+            raise refused(f"{name}, layer {layer}: {error}") from error
