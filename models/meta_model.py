@@ -7,6 +7,7 @@ from torch import nn
 
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
+from turnout.models.decoder.layers import is_linear
 
 __all__ = ["count_parameters", "linear_layers", "meta_model"]
 
@@ -19,7 +20,7 @@ def meta_model(family: ModelFamily, spec: ModelSpec) -> nn.Module:
 
 def linear_layers(module: nn.Module) -> dict[str, nn.Linear]:
     """The linear layers of a model, by their dotted names."""
-    return {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    return {name: layer for name, layer in module.named_modules() if is_linear(layer)}
 
 
 def count_parameters(family: ModelFamily, spec: ModelSpec) -> int:

@@ -35,13 +35,13 @@ from turnout.models.transformers_adapter.trial import Trial, on_one_thread
 
 RESULTS = Path(__file__).parent / "reference" / "transformers_grid.json"
 
-MAMBA: Mapping[str, Any] = {"mamba_d_head": 16, "mamba_n_heads": 8, "head_dim": 16, "num_heads": 8}
+MAMBA: Mapping[str, Any] = {"head_dim": 16, "num_heads": 8}
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1},
-    "bamba": {"attn_layer_indices": [1], **MAMBA},
+    "bamba": {"attn_layer_indices": [1]},
     "dots1": {"num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1},
     "glm4_moe_lite": {"head_dim": 8},
-    "granitemoehybrid": {"layer_types": ["attention"] * 4, "num_hidden_layers": 4, **MAMBA},
+    "granitemoehybrid": {"layer_types": ["attention"] * 4, "num_hidden_layers": 4},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
     "lfm2": {"layer_types": ["conv", "conv", "full_attention"], "num_hidden_layers": 3},

@@ -40,7 +40,7 @@ def conditions(rounds: int) -> str:
 
 @contextmanager
 def _engine(setting: Setting, scheme: str) -> Iterator[Worker]:
-    arguments = [str(setting.model), setting.dtype, "auto", scheme, str(setting.threads)]
+    arguments = [str(setting.model), setting.dtype, "auto", scheme, str(setting.threads), "auto"]
     worker = setting.worker(scheme, "turnout_worker.py", arguments, OWN, THIS_CHECKOUT)
     try:
         yield worker

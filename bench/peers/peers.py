@@ -77,12 +77,16 @@ def turnout_torch(setting: Setting) -> Worker:
     return _turnout(setting, "torch")
 
 
-def _turnout(setting: Setting, kernels: str) -> Worker:
+def turnout_adapter(setting: Setting) -> Worker:
+    """By transformers' own description of the model, which is tried as in a first start."""
+    return _turnout(setting, "native", "transformers")
+
+
+def _turnout(setting: Setting, kernels: str, implementation: str = "auto") -> Worker:
     model = str(_gguf(setting, setting.gguf) if setting.gguf else setting.model)
-    arguments = [model, setting.dtype, kernels, _scheme(setting), str(setting.threads)]
-    return setting.worker(
-        f"turnout {setting.gguf or kernels}", "turnout_worker.py", arguments, OWN, THIS_CHECKOUT
-    )
+    name = f"turnout {setting.gguf or kernels}" if implementation == "auto" else "turnout, the adapter"
+    arguments = [model, setting.dtype, kernels, _scheme(setting), str(setting.threads), implementation]
+    return setting.worker(name, "turnout_worker.py", arguments, OWN, THIS_CHECKOUT)
 
 
 def _scheme(setting: Setting) -> str:
@@ -181,6 +185,7 @@ def _vllm_variables(setting: Setting, python: Path) -> dict[str, str]:
 
 PEERS: dict[str, Callable[[Setting], Worker]] = {
     "torch": turnout_torch,
+    "adapter": turnout_adapter,
     "transformers": transformers,
     "openvino": openvino,
     "vllm": vllm,

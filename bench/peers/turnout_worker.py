@@ -1,9 +1,10 @@
-"""Turnout's engine. Arguments: model, dtype, cpu_kernels, quantization, threads."""
+"""Turnout's engine. Arguments: model, dtype, cpu_kernels, quantization, threads, model_impl."""
 
 from __future__ import annotations
 
 import itertools
 import sys
+from unittest.mock import patch
 
 import torch
 from worker import Jobs, serve
@@ -12,16 +13,19 @@ from turnout.config import EngineConfig
 from turnout.core.process import freeze_garbage
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.models.transformers_adapter import family
 from turnout.runner.assembly import build_engine
 
-model, dtype, kernels, quantization, threads = sys.argv[1:]
+model, dtype, kernels, quantization, threads, implementation = sys.argv[1:]
 torch.set_num_threads(int(threads))
+patch.object(family, "recall", lambda config: None).start()  # the adapter's start is a model's first one
 engine = build_engine(
     EngineConfig(
         model=model,
         dtype=dtype,
         cpu_kernels=kernels,
         quantization=quantization,
+        model_impl=implementation,
         max_model_len=1024,
         kv_memory="1GiB",
     )

@@ -40,6 +40,7 @@ from turnout.models.decoder.decoder import Decoder
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
 from turnout.models.decoder.fused_experts import fuse_experts
 from turnout.models.decoder.grouped_experts import group_experts
+from turnout.models.decoder.layers import is_linear
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
 from turnout.models.encoder.fused import fuse_encoder
@@ -261,7 +262,7 @@ class _Loader:
     def _convert_linear(self, name: str, quantizer: Quantizer) -> bool:
         """Replace the layer if it is a complete linear layer that the quantizer wants; says if it did."""
         layer = self.module.get_submodule(name)
-        if not isinstance(layer, nn.Linear) or any(value.is_meta for value in layer.parameters()):
+        if not is_linear(layer) or any(value.is_meta for value in layer.parameters()):
             return False
         share = None if self._shards is None else self._shards.share_of(name, layer)
         like = whole_layer(layer, share)

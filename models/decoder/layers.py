@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ __all__ = [
     "RMSNorm",
     "SinkAttention",
     "Sinks",
+    "is_linear",
 ]
 
 
@@ -34,6 +36,11 @@ class Linear(nn.Linear):
 
     def reset_parameters(self) -> None:
         pass
+
+
+def is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """Says whether it is a linear layer and no more: PhiMoE's router, a subclass, chooses experts too."""
+    return isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward
 
 
 class Embedding(nn.Embedding):

@@ -13,6 +13,7 @@ from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.gpu.weights import DeviceWeights
 from turnout.kernels.integers import joint_bias
 from turnout.kernels.linears import FloatWeights, LinearWeights
+from turnout.models.decoder.layers import is_linear
 
 __all__ = [
     "LayerCapabilities",
@@ -60,9 +61,7 @@ def layer_capabilities(layer: nn.Module) -> LayerCapabilities:
 
 def packs(layer: nn.Module) -> bool:
     """Says whether `layer` is a plain linear layer, not one that a quantizer made, and has its weights."""
-    if not isinstance(layer, nn.Linear) or type(layer).forward is not nn.Linear.forward:
-        return False
-    return not any(value.is_meta for value in layer.parameters())
+    return is_linear(layer) and not any(value.is_meta for value in layer.parameters())
 
 
 def pack(linears: Sequence[nn.Linear], kernels: FusedKernels) -> nn.Module:

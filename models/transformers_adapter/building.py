@@ -14,7 +14,6 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig,
 from transformers.initialization import no_init_weights
 
 from turnout.core.errors import ModelError, describe_error
-from turnout.models.transformers_adapter.refusal import refused
 
 __all__ = [
     "build_empty",
@@ -23,6 +22,7 @@ __all__ = [
     "has_causal",
     "model_class",
     "parse_config",
+    "refused",
     "with_padding",
 ]
 
@@ -70,6 +70,14 @@ def has_causal(config: Mapping[str, Any], architecture: str) -> bool:
     made = model_class(parsed)
     encodes = hasattr(parsed, "is_decoder") and hasattr(parsed, "type_vocab_size") and not parsed.is_decoder
     return made is not None and made.__name__ == architecture and not encodes
+
+
+def refused(why: str) -> ModelError:
+    """Returns the error to raise for a model that transformers has: why it is not served, and what to do."""
+    return ModelError(
+        f"{why}; such models are not served: choose one of another architecture, or write a family for it "
+        "(turnout plugins new --kind model)"
+    )
 
 
 def build_shape(

@@ -11,13 +11,12 @@ from transformers import PreTrainedConfig
 from turnout.core.errors import ModelError, describe_error
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.transformers_adapter.attention import IMPLEMENTATION
-from turnout.models.transformers_adapter.building import build_empty, parse_config
+from turnout.models.transformers_adapter.building import build_empty, parse_config, refused
 from turnout.models.transformers_adapter.exchange.layers import Exchanges, exchange_layers
 from turnout.models.transformers_adapter.exchange.proof import largest_difference, prove
 from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
 from turnout.models.transformers_adapter.model import AdaptedModel, kept_wide
 from turnout.models.transformers_adapter.reading import read_spec
-from turnout.models.transformers_adapter.refusal import refused
 from turnout.models.transformers_adapter.rotation import fix_rotations
 from turnout.models.transformers_adapter.small import shrunk
 from turnout.models.transformers_adapter.trial import Trial, on_one_thread

@@ -15,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from turnout.core.interfaces.attention import Attend
 from turnout.core.interfaces.models import ModelCapabilities
 from turnout.models.decoder.layers import GatedMLP, RMSNorm
+from turnout.models.meta_model import linear_layers
 from turnout.models.transformers_adapter.attention import attending
 from turnout.models.transformers_adapter.rows import flatten_inputs, flatten_shared
 
@@ -49,8 +50,7 @@ class AdaptedModel(nn.Module):
         self._shared = tuple(shared)
         self._shared_layers = [name for name, layer in self.named_modules() if isinstance(layer, OURS)]
         inside = tuple(f"{name}." for name in self._shared_layers)
-        linears = [name for name, layer in self.named_modules() if isinstance(layer, nn.Linear)]
-        self._linears = [name for name in linears if not name.startswith(inside)]
+        self._linears = [name for name in linear_layers(self) if not name.startswith(inside)]
         self._embeddings = [name for name, layer in self.named_modules() if isinstance(layer, nn.Embedding)]
         self._head: nn.Module | None = None
         takes = signature(type(self._decoder).forward).parameters

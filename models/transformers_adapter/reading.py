@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from turnout.models.families.base import DTYPES
 from turnout.models.transformers_adapter.building import model_class, parse_config
 from turnout.models.transformers_adapter.rotation import fixed_positions
 from turnout.models.transformers_adapter.rules import read_rules
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["dtype_of", "longest_of", "needed_version", "read_spec", "token_ids_of"]
 
@@ -109,13 +112,23 @@ def _check_decoder(architecture: str, config: PreTrainedConfig) -> None:
             f"{architecture} reads images or sound beside text, and only decoders of text are served; take "
             "the checkpoint of its text model"
         )
-    if made is None or made.__name__ != architecture:
+    if made is not None and made.__name__ != architecture and _had_own_code(architecture):
+        logger.info("%s runs as %s, by its model_type", architecture, made.__name__)
+    elif made is None or made.__name__ != architecture:
         raise ModelError(
             f"config.json: {architecture} is not a causal language model of the installed transformers"
             + (f", which has {made.__name__} for model_type = {config.model_type!r}" if made else "")
             + "; only decoders of text are served"
         )
     _check_layers(architecture, config, made)
+
+
+def _had_own_code(architecture: str) -> bool:
+    """Says whether a causal model is named as its checkpoints' own code names it, and transformers does not.
+
+    It tells such models by their model_type alone: EXAONE 3.5 is a Llama to it, with names of its own.
+    """
+    return architecture.endswith("ForCausalLM") and not hasattr(transformers, architecture)
 
 
 def _check_layers(architecture: str, config: PreTrainedConfig, made: type[PreTrainedModel]) -> None:

@@ -13,9 +13,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedC
 from turnout.core.errors import ModelError, describe_error
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.models.transformers_adapter.attention import attending, attention
-from turnout.models.transformers_adapter.building import build_shape, model_class
+from turnout.models.transformers_adapter.building import build_shape, model_class, refused
 from turnout.models.transformers_adapter.masks import MaskFunction, window_of
-from turnout.models.transformers_adapter.refusal import refused
 from turnout.models.transformers_adapter.rotation import fix_rotations
 
 __all__ = ["DRY_RUN", "TOKENS", "ShownMask", "meta_without_autocast", "read_rules"]

@@ -32,6 +32,10 @@ SIZES: Mapping[str, int] = {
     "vocab_size_per_layer_input": 300,
     "hidden_size_per_layer_input": 16,
     "laurel_rank": 16,
+    "rotary_dim": 8,
+    # layers of Mamba, whose sizes Granite 4 checks where it has none
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,

@@ -18,6 +18,8 @@ RESULTS = Path(__file__).parent / "transformers_grid.json"
 REASONS = {
     "has an encoder and a decoder": "an encoder and a decoder",
     "recurrent state (": "a recurrent state",
+    "(sparse attention)": "attention to chosen tokens",
+    "within chunks": "attention within chunks",
     "images or sound": "images or sound beside text",
     "attention code of its own": "attention code of its own",
     "do not use the attention interface": "attention code of its own, or layers without attention",

@@ -9,9 +9,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from turnout.core.errors import ModelError, describe_error
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.models.transformers_adapter.attention import attending
-from turnout.models.transformers_adapter.building import build_shape
+from turnout.models.transformers_adapter.building import build_shape, refused
 from turnout.models.transformers_adapter.masks import two_sided_window_of
-from turnout.models.transformers_adapter.refusal import refused
 from turnout.models.transformers_adapter.rotation import fix_rotations
 from turnout.models.transformers_adapter.rules import DRY_RUN, TOKENS, ShownMask, meta_without_autocast
 

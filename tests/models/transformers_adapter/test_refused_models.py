@@ -19,7 +19,10 @@ REFUSED = {
     ("qwen3_next", "Qwen3NextForCausalLM"): "keeps a recurrent state",
     ("bart", "BartForConditionalGeneration"): "has an encoder and a decoder",
     ("bert", "BertLMHeadModel"): "neither causal nor a sliding window",
-    ("gptj", "GPTJForCausalLM"): "attention code of its own",
+    ("gpt_neo", "GPTNeoForCausalLM"): "attention code of its own",
+    ("llama4_text", "Llama4ForCausalLM"): "attends within chunks .* choose a model with",
+    ("deepseek_v32", "DeepseekV32ForCausalLM"): "sparse attention",
+    ("bloom", "BloomForCausalLM"): "do not use the attention interface .* .turnout plugins new",
     ("gemma3", "Gemma3ForConditionalGeneration"): "reads images or sound",
     ("diffllama", "DiffLlamaForCausalLM"): "attends twice in layer 0|attention code of its own",
     ("llama", "LlamaForSequenceClassification"): "is not a causal language model",
@@ -35,6 +38,24 @@ def test_it_is_refused_with_the_reason(model: tuple[str, str], reason: str) -> N
     with pytest.raises(ModelError, match=reason) as refusal:
         TransformersAdapter().spec(config_of(*model))
     assert "\n" not in str(refusal.value)
+
+
+def test_a_class_with_recurrent_layers_is_served_where_a_model_has_none() -> None:
+    """Granite 4 in its smallest sizes."""
+    config = CONFIG_MAPPING["granitemoehybrid"](layer_types=["attention"] * 3, num_hidden_layers=3)
+    described = {**shrunk(config).to_dict(), "architectures": ["GraniteMoeHybridForCausalLM"]}
+    assert TransformersAdapter().spec(described).layers == 3
+    described["layer_types"] = ["attention", "mamba", "attention"]
+    with pytest.raises(ModelError, match="recurrent state"):
+        TransformersAdapter().spec(described)
+
+
+def test_a_class_that_transformers_has_under_another_name_is_told_by_the_model_type() -> None:
+    """As EXAONE's, which had code of its own; what transformers has under that name is not taken so."""
+    config = config_of("llama", "OurLlamaForCausalLM")
+    assert TransformersAdapter().spec(config).architecture == "OurLlamaForCausalLM"
+    with pytest.raises(ModelError, match="which has LlamaForCausalLM for model_type = 'llama'"):
+        TransformersAdapter().spec({**config, "architectures": ["MistralForCausalLM"]})
 
 
 def test_more_heads_of_keys_than_of_queries_are_refused() -> None:
