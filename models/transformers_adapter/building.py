@@ -39,10 +39,20 @@ def parse_config(config: Mapping[str, Any]) -> PreTrainedConfig:
             "know it: pip install -U transformers"
         )
     try:
-        parsed = CONFIG_MAPPING[kind].from_dict(copy.deepcopy(dict(config)))
+        parsed = CONFIG_MAPPING[kind].from_dict(_with_floats(dict(config)))
     except Exception as error:  # each config checks its own keys, and raises what it likes
-        raise ModelError(f"config.json: transformers cannot read it: {describe_error(error)}") from error
+        why = " ".join(describe_error(error).split())
+        raise ModelError(f"config.json: transformers cannot read it: {why}") from error
     return with_padding(parsed)
+
+
+def _with_floats(value: Any) -> Any:
+    """Returns a copy with numbers that JSON lacks: transformers writes {"__float__": "Infinity"}."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"__float__"}:
+            return float(value["__float__"])
+        return {key: _with_floats(each) for key, each in value.items()}
+    return [_with_floats(each) for each in value] if isinstance(value, list) else value
 
 
 def with_padding(config: PreTrainedConfig) -> PreTrainedConfig:

@@ -53,6 +53,8 @@ MODELS = [kind for kind, each in TRIED["models"].items() if "difference" in each
 LATENT = frozenset(["axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "minicpm3", "youtu"])
 NOT_IN_SHAPE = {"one key head": LATENT, "all key heads": frozenset({"mimo_v2_flash"})}
 """What transformers itself cannot compute, because the numbers of heads depend on one another."""
+SPLIT = frozenset(["sarvam_moe"])
+"""Their checkpoints keep queries, keys and values as one tensor, which start-up refuses by name."""
 FEW = ("gpt2", "gpt_oss", "deepseek_v3")
 
 
@@ -71,6 +73,8 @@ def obstacle(kind: str, shape: str) -> str | None:
         return f"transformers {transformers.__version__} has no {kind}"
     if needed := needed_version(TRIED["models"][kind]["architecture"]):
         return f"{kind} is served from transformers {needed} on"
+    if kind in SPLIT:
+        return f"{kind} is stored in another form than the modules have, which is not read"
     return f"{kind} has no such shape: {shape}" if kind in NOT_IN_SHAPE.get(shape, ()) else None
 
 

@@ -44,6 +44,7 @@ def test_a_class_with_recurrent_layers_is_served_where_a_model_has_none() -> Non
     """Granite 4 in its smallest sizes."""
     config = CONFIG_MAPPING["granitemoehybrid"](layer_types=["attention"] * 3, num_hidden_layers=3)
     described = {**shrunk(config).to_dict(), "architectures": ["GraniteMoeHybridForCausalLM"]}
+    described["time_step_limit"] = [0.0, {"__float__": "Infinity"}]  # as transformers writes it
     assert TransformersAdapter().spec(described).layers == 3
     described["layer_types"] = ["attention", "mamba", "attention"]
     with pytest.raises(ModelError, match="recurrent state"):
