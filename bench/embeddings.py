@@ -1,4 +1,4 @@
-"""Turnout's embeddings on a CPU beside sentence-transformers, alone and over ONNX Runtime and OpenVINO.
+"""Turnout's embeddings on a CPU beside vLLM, and sentence-transformers on PyTorch, ONNX Runtime, OpenVINO.
 
 \b
     512 texts of 16 to 512 tokens, in one call: tokens a second, from texts to vectors
@@ -27,7 +27,7 @@ from pathlib import Path
 import click
 from peers.environments import OWN, Environment, environment, tail
 from peers.options import publish
-from peers.peers import THIS_CHECKOUT
+from peers.peers import THIS_CHECKOUT, VLLM, vllm_variables
 
 from turnout.lab.results.markdown import markdown_table
 
@@ -56,8 +56,9 @@ PEERS = {
     "sentence-transformers": ("torch", SENTENCE),
     "onnxruntime": ("onnx", BACKENDS),
     "openvino": ("openvino", BACKENDS),
+    "vllm": ("vllm", VLLM),
 }
-"""By the backend of sentence-transformers that runs each, and where it does."""
+"""By the backend of sentence-transformers that runs each, or vLLM itself, and where it does."""
 
 
 class Engine:
@@ -69,6 +70,8 @@ class Engine:
         backend, where = PEERS.get(name, ("turnout", None))
         python = OWN if where is None else where.python(folder)
         variables = THIS_CHECKOUT if ours else {}
+        if name == "vllm":
+            variables = vllm_variables(threads, python) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
         self._log = folder / f"embeddings-{name}.log"
         worker = HERE / "peers" / "embedding_worker.py"
         with self._log.open("w") as errors:

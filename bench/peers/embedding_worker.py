@@ -48,10 +48,19 @@ def sentence_transformers(backend: str, model: str, dtype: str, threads: int) ->
     return lambda texts: found.encode(texts, batch_size=32, show_progress_bar=False)
 
 
+def vllm(model: str, dtype: str) -> Embed:
+    from vllm import LLM
+
+    llm = LLM(model=model, runner="pooling", dtype=dtype, max_model_len=512)
+    return lambda texts: [each.outputs.embedding for each in llm.embed(texts, use_tqdm=False)]
+
+
 def main() -> None:
     backend, model, dtype, threads = sys.argv[1:]
     if backend == "turnout":
         embed = turnout(model, dtype)
+    elif backend == "vllm":
+        embed = vllm(model, dtype)
     else:
         embed = sentence_transformers(backend, model, dtype, int(threads))
     say(0.0, [])

@@ -13,7 +13,7 @@ from peers.environments import OWN, Environment, environment, tail
 from peers.process import Worker
 from peers.server import Server, free_port
 
-__all__ = ["PEERS", "SERVERS", "THIS_CHECKOUT", "Setting"]
+__all__ = ["PEERS", "SERVERS", "THIS_CHECKOUT", "VLLM", "Setting", "vllm_variables"]
 
 HERE = Path(__file__).parent
 THIS_CHECKOUT = {"PYTHONPATH": str(HERE.parent.parent.parent)}
@@ -151,7 +151,7 @@ VLLM = Environment(
 def vllm(setting: Setting) -> Worker:
     python = _vllm_python(setting)
     arguments = [str(setting.model), setting.dtype]
-    variables = _vllm_variables(setting, python) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    variables = vllm_variables(setting.threads, python) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     return setting.worker(_vllm_name(setting), "vllm_worker.py", arguments, python, variables)
 
 
@@ -159,7 +159,7 @@ def vllm_server(setting: Setting) -> Server:
     python = _vllm_python(setting)
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(setting.model)]
     arguments += ["--dtype", setting.dtype, "--max-model-len", str(LONGEST), "--max-num-seqs", "32"]
-    return setting.server(_vllm_name(setting), arguments, python, _vllm_variables(setting, python))
+    return setting.server(_vllm_name(setting), arguments, python, vllm_variables(setting.threads, python))
 
 
 def _vllm_name(setting: Setting) -> str:
@@ -174,9 +174,9 @@ def _vllm_python(setting: Setting) -> Path:
     return python
 
 
-def _vllm_variables(setting: Setting, python: Path) -> dict[str, str]:
+def vllm_variables(threads: int, python: Path) -> dict[str, str]:
     return {
-        "VLLM_CPU_OMP_THREADS_BIND": f"0-{setting.threads - 1}",
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "LD_PRELOAD": str(python.parent.parent / "lib" / "libiomp5.so"),
