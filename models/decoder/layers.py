@@ -24,7 +24,6 @@ __all__ = [
     "RMSNorm",
     "SinkAttention",
     "Sinks",
-    "is_linear",
 ]
 
 
