@@ -2,8 +2,9 @@
 
 The page is loaded several times, then it stays open for --minutes while requests come, and each panel is in
 front in turn. Once a minute, garbage is collected, and what the heap keeps is printed, beside the server's
-memory. Afterwards: by how much the heap grew from the tenth minute on, when what the page keeps of steps and
-requests has come together, and what the page complained of. Needs `.[dev]` and a Chromium (`make browser`).
+memory. Before that come --first short requests, more than the page keeps, so that it does not grow by what it
+is to keep. Afterwards: by how much the heap grew from the second minute on, and what the page complained of.
+Needs `.[dev]` and a Chromium (`make browser`).
 """
 
 from __future__ import annotations
@@ -57,6 +58,20 @@ def load(port: int, model: str) -> Iterator[None]:
             ends.set()
     for each in asked:
         each.result()
+
+
+def fill(port: int, model: str, requests: int) -> None:
+    """Sends short requests, several at a time."""
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600) as client,
+        ThreadPoolExecutor(16) as pool,
+    ):
+
+        def ask(number: int) -> None:
+            body = {"model": model, "prompt": [5 + number % 800] * 8, "max_tokens": 2, "ignore_eos": True}
+            client.post("/v1/completions", json=body).raise_for_status()
+
+        list(pool.map(ask, range(requests)))
 
 
 class Watched:
@@ -116,9 +131,10 @@ def watch(watched: Watched, minutes: int, server: psutil.Process) -> list[float]
 
 @click.command(help=__doc__)
 @click.option("--minutes", default=30, show_default=True)
+@click.option("--first", default=5500, show_default=True, help="Short requests before the first minute.")
 @click.option("--model", default="turnout-tiny", show_default=True, help="A folder, or an embedded model.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def main(minutes: int, model: str, flags: tuple[str, ...]) -> None:
+def main(minutes: int, first: int, model: str, flags: tuple[str, ...]) -> None:
     """Print the figures. FLAGS go to `turnout serve`."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
@@ -145,11 +161,12 @@ def main(minutes: int, model: str, flags: tuple[str, ...]) -> None:
         url = f"http://127.0.0.1:{port}/console"
         paints = [watched.first_paint(url) for _ in range(LOADS)]
         click.echo(f"first paint {statistics.median(paints):.0f} ms, {max(paints):.0f} at most")
+        fill(port, server.model, first if minutes else 0)
         stack.enter_context(load(port, server.model))
         heaps = watch(watched, minutes, psutil.Process(server.pid))
-    if minutes > 10:
-        grown, most = heaps[-1] / heaps[9] - 1, max(heaps) / 1e6
-        click.echo(f"the heap grew by {grown:+.1%} since the tenth minute, {most:.2f} MB at most")
+    if minutes > 2:
+        grown, most = heaps[-1] / heaps[1] - 1, max(heaps) / 1e6
+        click.echo(f"the heap grew by {grown:+.1%} since the second minute, {most:.2f} MB at most")
     click.echo("\n".join(watched.complaints) or "the page complained of nothing")
 
 
