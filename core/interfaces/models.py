@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from torch import nn
 
+    from turnout.core.interfaces.division import Division
     from turnout.core.types.model_spec import ModelSpec
     from turnout.core.types.placement import Renamed
 
@@ -83,6 +84,15 @@ class ModelFamily(ABC):
         """How many parameters `build` makes; None: unknown.
 
         A checkpoint whose files are too small for so many is refused before anything is built.
+        """
+        return None
+
+    def division(self, spec: ModelSpec, parts: int, stages: int) -> Division | None:
+        """Returns how ranks divide the module that `build` makes of `spec`: each of `stages` groups of layers
+        into `parts`. None: the module is Turnout's own decoder, or cannot be divided.
+
+        Asked where there are several ranks, on each of them. Raises ConfigError, naming what cannot be
+        divided.
         """
         return None
 

@@ -46,6 +46,7 @@ from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
 from turnout.models.encoder.fused import fuse_encoder
 from turnout.models.encoder.native_stack import use_native_encoder
 from turnout.models.meta_model import meta_model
+from turnout.models.sharding.declared import cut_parameters
 from turnout.models.sharding.layers import join_ranks
 from turnout.models.sharding.plan import ShardPlan
 from turnout.models.sharding.stages import Stage
@@ -78,6 +79,8 @@ def load_model(
     adopter = quantizer if isinstance(quantizer, Adopter) else None
     module = meta_model(family, spec if shards is None else shards.spec)
     elsewhere = set() if shards is None else shards.leave_to_others(module)
+    if shards is not None and not isinstance(module, Decoder):
+        cut_parameters(module, shards.parts)
     module = _fused(module, kernels)
     name_plugin(module, title_of(family, "model"))
     siblings = None if kernels is None else Siblings(module, kernels)
@@ -113,7 +116,6 @@ def load_model(
     _place_buffers(module, context.device)
     join_ranks(module, shards)
     if shards is not None and shards.stage is not None:
-        assert isinstance(module, Decoder)
         module = Stage(module, shards.stage, replace(spec, vocab_size=shards.vocab_size), context.dtype)
     return module.eval()
 

@@ -14,7 +14,8 @@ from turnout.core.interfaces.layer_share import LayerShare
 from turnout.core.types.placement import Placement
 from turnout.models.checkpoints.index import TensorEntry
 from turnout.models.checkpoints.parameter_slots import ParameterSlot
-from turnout.models.sharding.plan import Part, ShardPlan
+from turnout.models.sharding.part import Part
+from turnout.models.sharding.plan import ShardPlan
 
 __all__ = ["of_rank", "whole_layer"]
 
@@ -42,10 +43,7 @@ def of_rank(entry: TensorEntry, slot: ParameterSlot, plan: ShardPlan) -> TensorE
             return replace(entry, placement=_changed(placement, torch.zeros_like))
         return entry
     if placement.into:
-        raise ModelError(
-            f"{entry.described} is one of several tensors that make {slot.name!r}, of which each rank would "
-            "have a part; leave --tensor-parallel-size out"
-        )
+        return replace(entry, placement=_in_stack(entry, slot, part))
     stop = _real_stop(slot, part, plan)
     if stop <= part.start:  # nothing but padding
         return replace(entry, placement=_changed(placement, partial(_zeros, tuple(slot.shape))))
@@ -61,11 +59,31 @@ def _real_stop(slot: ParameterSlot, part: Part, plan: ShardPlan) -> int:
     return min(part.stop, plan.vocab_size) if layers & set(slot.layers) else part.stop
 
 
+def _in_stack(entry: TensorEntry, slot: ParameterSlot, part: Part) -> Placement:
+    """Narrows a tensor that fills a place of a parameter of which each rank has a part, such as one expert of
+    a stack. Raises ModelError where the place is neither whole in that dimension nor one of its groups."""
+    placement, dim = entry.placement, part.dim
+    into = list(placement.into)
+    numbers = sum(isinstance(each, int) for each in into[:dim])  # dimensions that a single tensor lacks
+    own, dims = replace(part, dim=dim - numbers), len(slot.shape) - numbers
+    if dim >= len(into):
+        return _narrowed(placement, own, dims)
+    place = into[dim]
+    if isinstance(place, slice) and part.group and place.stop - place.start == part.group:
+        number, rest = divmod(place.start, part.group)
+        if not rest:
+            into[dim] = slice(number * part.width, (number + 1) * part.width)
+            return replace(_narrowed(placement, replace(own, group=0), dims), into=tuple(into))
+    raise ModelError(
+        f"{entry.described} is one of several tensors that make {slot.name!r}, of which each rank would "
+        "have a part; leave --tensor-parallel-size out"
+    )
+
+
 def _narrowed(placement: Placement, part: Part, dims: int) -> Placement:
     """Takes a part of what is placed: of what is read where that is possible, of what was read otherwise."""
-    index = (slice(None),) * part.dim + (slice(part.start, part.stop),)
-    if placement.change is not None:
-        return _changed(placement, lambda tensor: tensor[index])
+    if placement.change is not None or part.group:
+        return _changed(placement, part.of)
     dim = part.dim
     if placement.transposed and dim >= dims - 2:
         dim = 2 * dims - 3 - dim
@@ -76,7 +94,7 @@ def _narrowed(placement: Placement, part: Part, dims: int) -> Placement:
         assert isinstance(given, slice)
         first = given.start or 0
         if given.step not in (None, 1) or first < 0:
-            return _changed(placement, lambda tensor: tensor[index])
+            return _changed(placement, part.of)
         take[at] = slice(first + part.start, first + part.stop)
     else:
         take += [slice(None)] * (dim - len(kept))

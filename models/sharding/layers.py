@@ -5,17 +5,32 @@ They are put in place when all weights are there: quantizers and packing have se
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor, nn
 
 from turnout.core.interfaces.collective import Collective
+from turnout.core.interfaces.division import Way
 from turnout.kernels.collectives.shm import native_group
 from turnout.models.decoder.experts import Experts
 from turnout.models.decoder.layers import Norm
 from turnout.models.decoder.packed import LayerCapabilities, layer_capabilities
 from turnout.models.sharding.plan import ShardPlan
 
-__all__ = ["Scaled", "SplitEmbedding", "SplitHead", "SplitNorm", "Summed", "SummedExperts", "join_ranks"]
+__all__ = [
+    "Added",
+    "Joined",
+    "OwnInputs",
+    "Scaled",
+    "Shared",
+    "SplitEmbedding",
+    "SplitHead",
+    "SplitNorm",
+    "Summed",
+    "SummedExperts",
+    "join_ranks",
+]
 
 
 LEAST = 1e-30
@@ -33,7 +48,9 @@ def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
         layer = module.get_submodule(name)
         if layer_capabilities(layer).scaled is not None:
             layer = Scaled(layer, collective)
-        module.set_submodule(name, layer if name.startswith(inside) else Summed(layer, collective))
+        module.set_submodule(
+            name, layer if name.startswith(inside) or name in plan.declared else Summed(layer, collective)
+        )
     for name in experts:
         module.set_submodule(name, SummedExperts(module.get_submodule(name), collective))
     for name in plan.norms:
@@ -45,6 +62,8 @@ def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
     if plan.head is not None:
         head = module.get_submodule(plan.head)
         module.set_submodule(plan.head, SplitHead(head, plan.vocab_size, collective))
+    for name, way in plan.declared.items():
+        module.set_submodule(name, DECLARED[way](module.get_submodule(name), collective))
 
 
 class Scaled(nn.Module):
@@ -101,6 +120,59 @@ class SummedExperts(nn.Module):
 
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         return self.collective.all_reduce(self.experts(x, chosen, weights))
+
+
+class OwnInputs(Summed):
+    """A linear layer that is given all inputs, of which this rank takes its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        width = x.shape[-1] // self.collective.size
+        return super().forward(x.narrow(-1, self.collective.rank * width, width).contiguous())
+
+
+class Joined(nn.Module):
+    """A linear layer whose outputs are split, and wanted whole on every rank."""
+
+    def __init__(self, layer: nn.Module, collective: Collective) -> None:
+        super().__init__()
+        self.layer, self.collective = layer, collective
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns [..., outputs] of all ranks. x: [..., inputs]."""
+        out: Tensor = self.layer(x)
+        parts = self.collective.all_gather(out.reshape(1, -1, out.shape[-1]))
+        return parts.transpose(0, 1).reshape(*out.shape[:-1], -1)
+
+
+class Added(nn.Module):
+    """Any module of which each rank computes a part of every sum."""
+
+    def __init__(self, module: nn.Module, collective: Collective) -> None:
+        super().__init__()
+        self.module, self.collective = module, collective
+
+    def forward(self, *given: object, **named: object) -> Tensor:
+        return self.collective.all_reduce(self.module(*given, **named).contiguous())
+
+
+class Shared(nn.Module):
+    """A module that is whole on every rank, whose output is added up all the same, and is linear."""
+
+    def __init__(self, module: nn.Module, collective: Collective) -> None:
+        super().__init__()
+        self.module, self.collective = module, collective
+
+    def forward(self, x: Tensor, *given: object, **named: object) -> object:
+        return self.module(x / self.collective.size, *given, **named)
+
+
+DECLARED: Mapping[Way, Callable[[nn.Module, Collective], nn.Module]] = {
+    Way.JOINED: Joined,
+    Way.OWN_INPUTS: OwnInputs,
+    Way.ADDED: Added,
+    Way.SHARED: Shared,
+}
+"""The layers of what families declare, beside those that Turnout's own decoder has, too."""
 
 
 class SplitNorm(Norm):

@@ -8,13 +8,14 @@ of `layers.py` do not add up is refused, naming the layer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.collective import Collective
+from turnout.core.interfaces.division import Division, Way
 from turnout.core.interfaces.layer_share import LayerShare
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
@@ -23,29 +24,22 @@ from turnout.models.decoder.latent_attention import HeadExpansion
 from turnout.models.decoder.layers import RMSNorm, SinkAttention
 from turnout.models.decoder.normed_attention import WideNorms
 from turnout.models.meta_model import meta_model
+from turnout.models.sharding.declared import declared_parts, spec_of_division
 from turnout.models.sharding.local_spec import local_spec, padded_vocabulary
+from turnout.models.sharding.part import Part
 from turnout.models.sharding.stages import (
+    OF_DECODER,
     StagePlan,
     check_layers,
     divide_layers,
+    keep_declared,
     keep_layers,
     renumber,
     spec_of_layers,
 )
 from turnout.models.sharding.whole_experts import keep_experts
 
-__all__ = ["Part", "ShardPlan", "plan_shards", "stages_of"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A rank's part of a parameter: the numbers from `start` to `stop` along `dim`."""
-
-    dim: int
-    start: int
-    stop: int
-    whole: int
-    """How many there are on all ranks."""
+__all__ = ["ShardPlan", "plan_of_division", "plan_shards", "spec_of_rank", "stages_of"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +65,9 @@ class ShardPlan:
     """Which layers it has; None: all."""
     whole_experts: bool = False
     """Whether it has some experts whole, instead of a part of each."""
+    declared: Mapping[str, Way] = field(default_factory=dict)
+    """What else ranks do together, by module, where the family declares how its module is divided: it builds
+    the whole one, whose parameters are narrowed."""
 
     @property
     def rank(self) -> int:
@@ -89,7 +86,7 @@ class ShardPlan:
     def share_of(self, name: str, layer: nn.Linear | nn.Embedding) -> LayerShare | None:
         """Returns what this rank has of a layer; None: all. layer: of the share, or of its shape."""
         part = self.parts.get(f"{name}.weight")
-        if part is None:
+        if part is None or part.group:  # groups have outputs, each of which is scaled by itself
             return None
         own: tuple[int, ...] = tuple(layer.weight.shape)
         ranges, whole = [range(size) for size in own], list(own)
@@ -103,8 +100,10 @@ class ShardPlan:
         layers that had parameters."""
         before = _with_parameters(module)
         if self.stage is not None:
-            assert isinstance(module, Decoder)
-            keep_layers(module, self.stage, self.spec)
+            if isinstance(module, Decoder):
+                keep_layers(module, self.stage, self.spec)
+            else:
+                keep_declared(module, self.stage)
         if self.whole_experts:
             keep_experts(module, self.rank, self.collective.size)
         return before - _with_parameters(module)
@@ -131,16 +130,16 @@ def plan_shards(
     experts whole.
     """
     size = collective.size
+    division = family.division(spec, size, 1 if line is None else line.size)
+    stage = _stage_of(family, spec, collective, line, layers)
+    if division is not None:
+        return plan_of_division(meta_model(family, spec), division, spec, collective, stage)
     local = local_spec(spec, size, whole_experts=whole_experts)
     whole = meta_model(family, replace(spec, vocab_size=padded_vocabulary(spec.vocab_size, size)))
     share = meta_model(family, local)
     if not isinstance(whole, Decoder):
         asked = f"tensor_parallel_size={size}" if line is None else f"pipeline_parallel_size={line.size}"
         raise _not_divisible(asked, spec, whole)
-    stage = None
-    if line is not None:
-        divided = stages_of(family, spec, line.size, layers)
-        stage = StagePlan(divided[line.rank], line, collective.rank == 0)
     parts = dict(_parts(whole, share, spec, size, collective.rank))
     summed, embeddings, norms, head = [], [], [], None
     for name, part in parts.items():
@@ -188,6 +187,66 @@ def _of_what_is_here(plan: ShardPlan, share: nn.Module) -> ShardPlan:
     )
 
 
+def spec_of_rank(
+    family: ModelFamily, spec: ModelSpec, size: int, stages: int, *, whole_experts: bool = False
+) -> ModelSpec:
+    """Returns the spec of one of `size` ranks that divide each layer. Raises ConfigError as `plan_shards`."""
+    division = family.division(spec, size, stages)
+    if division is None:
+        return local_spec(spec, size, whole_experts=whole_experts)
+    return spec_of_division(spec, division, size)
+
+
+def _stage_of(
+    family: ModelFamily,
+    spec: ModelSpec,
+    collective: Collective,
+    line: Collective | None,
+    layers: Sequence[int],
+) -> StagePlan | None:
+    if line is None:
+        return None
+    return StagePlan(stages_of(family, spec, line.size, layers)[line.rank], line, collective.rank == 0)
+
+
+def plan_of_division(
+    module: nn.Module,
+    division: Division,
+    spec: ModelSpec,
+    collective: Collective,
+    stage: StagePlan | None = None,
+) -> ShardPlan:
+    """Returns a rank's share of a module that its family declares how to divide.
+
+    module: the whole one; of a pipeline this stage's part is left of it. spec: of the whole model.
+    """
+    parts: Mapping[str, Part] = {}
+    ways: Mapping[str, Way] = {}
+    if collective.size > 1:
+        parts = declared_parts(module, division, spec, collective.size, collective.rank)
+        ways = division.ways
+    if stage is not None:
+        keep_declared(module, stage)
+    modules = dict(module.named_modules())
+    here = {name: way for name, way in ways.items() if name in modules}
+
+    def of_way(*kinds: Way) -> tuple[str, ...]:
+        return tuple(name for name, way in here.items() if way in kinds)
+
+    return ShardPlan(
+        spec_of_division(spec, division, collective.size),
+        spec.vocab_size,
+        collective,
+        parts,
+        of_way(Way.SUMMED, Way.OWN_INPUTS),
+        of_way(Way.TOKENS),
+        (),
+        next(iter(of_way(Way.HEAD)), None),
+        stage,
+        declared={name: way for name, way in here.items() if way not in (Way.SUMMED, Way.TOKENS, Way.HEAD)},
+    )
+
+
 def stages_of(
     family: ModelFamily, spec: ModelSpec, stages: int, layers: Sequence[int] = ()
 ) -> tuple[range, ...]:
@@ -195,15 +254,21 @@ def stages_of(
 
     layers: how many each has; empty: about as many parameters each.
     """
-    whole = meta_model(family, spec)
-    if not isinstance(whole, Decoder):
+    whole, division = meta_model(family, spec), family.division(spec, 1, stages)
+    if division is not None and division.pipeline is not None:
+        parts = division.pipeline
+    elif isinstance(whole, Decoder):
+        parts = OF_DECODER
+    else:
         raise _not_divisible(f"pipeline_parallel_size={stages}", spec, whole)
     if layers:
         divided = check_layers(layers, spec.layers, stages)
     else:
-        divided = divide_layers(whole, stages, spec.architecture)
+        divided = divide_layers(whole, parts, stages, spec.architecture)
     for each in divided:
         spec_of_layers(spec, each)
+    if not isinstance(whole, Decoder):
+        return divided
     for number, layer in enumerate(whole.model.layers):
         renumber(layer, number, 0, spec)
     return divided

@@ -7,7 +7,7 @@ residual stream, to which what the last of its layers left to add is added, as t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.attention import Attend
 from turnout.core.interfaces.collective import Collective
+from turnout.core.interfaces.division import PipelineParts
+from turnout.core.interfaces.models import ModelCapabilities
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.decoder import Decoder
@@ -43,19 +45,24 @@ class StagePlan:
         return self.line.rank == self.line.size - 1
 
 
-def divide_layers(whole: Decoder, stages: int, architecture: str) -> tuple[range, ...]:
+OF_DECODER = PipelineParts("model.layers", "lm_head")
+
+
+def divide_layers(
+    whole: nn.Module, parts: PipelineParts, stages: int, architecture: str
+) -> tuple[range, ...]:
     """Returns the layers of each stage, so that the largest is as small as can be, counted in parameters.
 
     The head counts as half: prompts need it for one position alone. Raises ConfigError where there are more
     stages than layers.
     """
-    sizes = [sum(parameter.numel() for parameter in layer.parameters()) for layer in whole.model.layers]
+    sizes = [_parameters(layer) for layer in whole.get_submodule(parts.layers).children()]
     if len(sizes) < stages:
         raise ConfigError(
             f"pipeline_parallel_size={stages} cannot divide {architecture}: it has {len(sizes)} layers, and "
             "each stage needs one"
         )
-    head = sum(parameter.numel() for parameter in whole.lm_head.parameters()) // 2
+    head = _parameters(whole.get_submodule(parts.head)) // 2
     low, high = max(sizes), sum(sizes) + head
     while low < high:
         middle = (low + high) // 2
@@ -63,6 +70,10 @@ def divide_layers(whole: Decoder, stages: int, architecture: str) -> tuple[range
     found = _filled(sizes, head, stages, low)
     assert found is not None
     return found
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _filled(sizes: Sequence[int], head: int, stages: int, most: int) -> tuple[range, ...] | None:
@@ -138,6 +149,12 @@ def keep_layers(decoder: Decoder, plan: StagePlan, spec: ModelSpec) -> None:
         del decoder.lm_head
 
 
+def keep_declared(module: nn.Module, plan: StagePlan) -> None:
+    """Leaves a stage's part of a module whose family declares `PipelineParts`."""
+    keep: Callable[..., None] = module.keep_stage  # type: ignore[assignment]  # they say that it has it
+    keep(plan.layers, first=plan.first, last=plan.last)
+
+
 def renumber(layer: nn.Module, number: int, first: int, spec: ModelSpec) -> None:
     """Numbers what attends in a layer from `first` on, as keys and values are. Raises ConfigError."""
     attending = [each for each in layer.modules() if type(getattr(each, "layer", None)) is int]
@@ -151,18 +168,21 @@ def renumber(layer: nn.Module, number: int, first: int, spec: ModelSpec) -> None
 
 
 class Stage(nn.Module):
-    """A stage of a decoder, as a runner calls the whole: its hidden states stand for those of the last stage.
+    """A stage of a model, as a runner calls the whole: its hidden states stand for those of the last stage.
 
     They have the right number of rows, and no columns but on the last stage. `logits` exchanges what belongs
     to them: the last stage sends it to the first, which returns it; others return none. Every step of a
     runner has an answer of the last stage, so that the first knows when a step is through.
     """
 
-    def __init__(self, decoder: Decoder, plan: StagePlan, spec: ModelSpec, dtype: torch.dtype) -> None:
-        """spec: of this rank's share; dtype: of hidden states and logits."""
+    def __init__(self, model: nn.Module, plan: StagePlan, spec: ModelSpec, dtype: torch.dtype) -> None:
+        """model: a decoder, or one whose family declares `PipelineParts`, with this stage's part alone.
+
+        spec: of this rank's share; dtype: of hidden states and logits.
+        """
         super().__init__()
-        self.decoder, self.plan, self.dtype = decoder, plan, dtype
-        self.capabilities = decoder.capabilities
+        self.model, self.plan, self.dtype = model, plan, dtype
+        self.capabilities: ModelCapabilities = getattr(model, "capabilities", ModelCapabilities())
         self.hidden_size, self.vocab_size = spec.hidden_size, spec.vocab_size
         self.held: Tensor | None = None
         """What the first stage has computed and not passed on: `pass_on` does."""
@@ -170,17 +190,17 @@ class Stage(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        plan, stack = self.plan, self.decoder.model
-        if plan.first:
-            hidden = stack.embed(tokens, positions)
-        else:
+        plan, given = self.plan, None
+        if not plan.first:
             like = torch.empty(len(tokens), self.hidden_size, dtype=self.dtype)
-            hidden = plan.line.receive(like, plan.line.rank - 1)
-        hidden, delta = stack.through(hidden, positions, attend, rows if plan.last else None)
+            given = plan.line.receive(like, plan.line.rank - 1)
+        if isinstance(self.model, Decoder):
+            hidden = _through(self.model, plan, given, tokens, positions, attend, rows)
+        else:
+            hidden = self.model(tokens, positions, attend, hidden=given)
         if plan.last:
-            normed: Tensor = stack.norm.add(hidden, delta)[1]
-            return normed
-        self.held = hidden if delta is None else hidden + delta
+            return hidden
+        self.held = hidden
         if not (plan.first and plan.leads):
             self.pass_on()
         return hidden.new_empty(len(tokens) if rows is None else len(rows), 0)
@@ -194,7 +214,8 @@ class Stage(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns [rows, vocab_size] on the first stage, and on the last."""
         if self.plan.last:
-            return self._answered(self.decoder.logits(hidden) if len(hidden) else hidden.new_empty(0, 1))
+            logits: Callable[[Tensor], Tensor] = self.model.logits  # type: ignore[assignment]
+            return self._answered(logits(hidden) if len(hidden) else hidden.new_empty(0, 1))
         return self._answered(hidden.new_empty(len(hidden), self.vocab_size))
 
     def shared(self, hidden: Tensor) -> Tensor:
@@ -214,3 +235,22 @@ class Stage(nn.Module):
                 sent = plan.line.receive(sent, plan.line.size - 1)
                 x = sent if len(x) else x
         return x
+
+
+def _through(
+    decoder: Decoder,
+    plan: StagePlan,
+    given: Tensor | None,
+    tokens: Tensor,
+    positions: Tensor,
+    attend: Attend,
+    rows: Tensor | None,
+) -> Tensor:
+    """Returns what a stage of Turnout's own decoder passes on, or on the last stage what it puts out."""
+    stack = decoder.model
+    hidden = stack.embed(tokens, positions) if given is None else given
+    hidden, delta = stack.through(hidden, positions, attend, rows if plan.last else None)
+    if plan.last:
+        normed: Tensor = stack.norm.add(hidden, delta)[1]
+        return normed
+    return hidden if delta is None else hidden + delta

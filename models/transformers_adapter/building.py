@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import signature
@@ -25,6 +26,8 @@ __all__ = [
     "refused",
     "with_padding",
 ]
+
+_one_builds = threading.RLock()
 
 POOLING_LAYER = "add_pooling_layer"
 """The argument by which an encoder without a head leaves out the layer that only heads read."""
@@ -177,16 +180,17 @@ def _build(
 
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Moves each parameter to "meta" as it is registered; its memory, never written, is free at once."""
-    register = nn.Module.register_parameter
+    """Moves parameters that this thread registers to "meta"; their memory, never written, is free at once."""
+    with _one_builds:
+        register, builder = nn.Module.register_parameter, threading.get_ident()
 
-    def register_empty(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None and not parameter.is_meta:
-            parameter = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
-        register(module, name, parameter)
+        def register_empty(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+            if parameter is not None and not parameter.is_meta and threading.get_ident() == builder:
+                parameter = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+            register(module, name, parameter)
 
-    nn.Module.register_parameter = register_empty  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
+        nn.Module.register_parameter = register_empty  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            nn.Module.register_parameter = register  # type: ignore[method-assign]

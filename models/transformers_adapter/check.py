@@ -24,6 +24,7 @@ from turnout.models.transformers_adapter.trial import Trial, on_one_thread
 logger = logging.getLogger(__name__)
 
 __all__ = [
+    "adapted_of",
     "check_flat_batch",
     "computes_as_decoder",
     "find_exchanges",
@@ -113,7 +114,7 @@ def check_flat_batch(trial: Trial, exchanges: Exchanges) -> None:
 def flat_difference(trial: Trial, exchanges: Exchanges) -> float:
     """Returns the largest difference of logits. Raises ModelError where a flat batch cannot be computed."""
     try:
-        return largest_difference(trial.flat(_adapted(trial, exchanges)), trial.expected)
+        return largest_difference(trial.flat(adapted_of(trial, exchanges)), trial.expected)
     except Exception as error:  # models raise what they like
         raise refused(
             f"{type(trial.model).__name__} cannot compute several sequences as one flat batch: "
@@ -149,7 +150,7 @@ def _is_decoder(trial: Trial, spec: ModelSpec) -> bool:
     )
     if not has_llama_shape(trial.model, small):
         return False
-    decoder, adapted = as_decoder(trial.model, small), _adapted(trial, Exchanges())
+    decoder, adapted = as_decoder(trial.model, small), adapted_of(trial, Exchanges())
     trial.fill(decoder)
     starts = (0, max(0, spec.max_positions - TOKENS))
     return all(
@@ -157,7 +158,7 @@ def _is_decoder(trial: Trial, spec: ModelSpec) -> bool:
     )
 
 
-def _adapted(trial: Trial, exchanges: Exchanges) -> AdaptedModel:
+def adapted_of(trial: Trial, exchanges: Exchanges) -> AdaptedModel:
     """Returns the model as it is served, with the trial's weights."""
     model = build_empty(trial.config, IMPLEMENTATION)
     fix_rotations(model)

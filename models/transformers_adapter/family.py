@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,10 +18,14 @@ from turnout.models.transformers_adapter.quick_import import quick_import
 if TYPE_CHECKING:
     from torch import nn
 
+    from turnout.core.interfaces.division import Division
     from turnout.models.transformers_adapter.exchange.layers import Exchanges
     from turnout.models.transformers_adapter.tensors.names import CheckpointNames
 
 logger = logging.getLogger(__name__)
+
+WIDTHS = ("heads", "kv_heads", "vocab_size", "intermediate_size", "attention")
+"""What is narrower in a rank's share of a decoder."""
 
 __all__ = ["TransformersAdapter"]
 
@@ -45,6 +50,9 @@ class TransformersAdapter(ModelFamily):
         self._exchanges: Exchanges | None = None
         self._config: Mapping[str, Any] = {}
         self._remembered: RememberedDecoder | None = None
+        self._divisions: dict[tuple[int, int], Division | None] = {}
+        self._whole: ModelSpec | None = None
+        """What `spec` returned."""
 
     def may_run(self, folder: Path, trusted: bool) -> None:
         """Says where the checkpoint is, and whether code that lies there may be run."""
@@ -69,13 +77,36 @@ class TransformersAdapter(ModelFamily):
         elif self._exchanges is not None:
             told = self._exchanges.told()
             logger.info("%s runs by transformers' code, %s", spec.architecture, told)
+        self._whole = spec
         return spec
 
     def build(self, spec: ModelSpec) -> nn.Module:
         if self._remembered is not None:
-            return _decoder(self._remembered.decoder)
+            return _decoder(self._remembered.decoder, spec)
         with quick_import():
             return self._build(spec)
+
+    def division(self, spec: ModelSpec, parts: int, stages: int) -> Division | None:
+        if self._remembered is not None:
+            return None  # Turnout's own decoder
+        asked = (parts, stages)
+        if asked not in self._divisions:
+            with quick_import():
+                self._divisions[asked] = self._divide(spec, parts, stages)
+        return self._divisions[asked]
+
+    def _divide(self, spec: ModelSpec, parts: int, stages: int) -> Division | None:
+        from turnout.models.meta_model import meta_model
+        from turnout.models.transformers_adapter.building import parse_config
+        from turnout.models.transformers_adapter.division import divide
+        from turnout.models.transformers_adapter.exchange.layers import Exchanges
+        from turnout.models.transformers_adapter.model import AdaptedModel
+
+        module = meta_model(self, spec)
+        if not isinstance(module, AdaptedModel):
+            return None  # the same
+        exchanges = self._exchanges or Exchanges()
+        return divide(module.causal, parse_config(spec.config), spec, exchanges, parts, stages)
 
     def _spec(self, config: Mapping[str, Any]) -> ModelSpec:
         # Imported here, because listing plugins must import neither torch nor transformers.
@@ -105,11 +136,12 @@ class TransformersAdapter(ModelFamily):
         exchanges = self._exchanges or Exchanges()
         exchange_layers(causal, exchanges)
         self._names = CheckpointNames(causal)
-        if self._is_decoder and has_llama_shape(causal, spec):
-            made = decoder_spec(causal, spec)
+        whole = self._whole or spec
+        if self._is_decoder and has_llama_shape(causal, whole):
+            made = decoder_spec(causal, whole)
             if "auto_map" not in self._config:
-                remember(self._config, RememberedDecoder(spec, made, self._names.plain()))
-            return _decoder(made)
+                remember(self._config, RememberedDecoder(whole, made, self._names.plain()))
+            return _decoder(made, spec)
         shared = [rule.kv_from for rule in spec.layer_attention()]
         return AdaptedModel(causal, shared, siblings_in(causal, exchanges))
 
@@ -124,10 +156,12 @@ class TransformersAdapter(ModelFamily):
         return self._names.rename(key)
 
 
-def _decoder(spec: ModelSpec) -> nn.Module:
+def _decoder(made: ModelSpec, share: ModelSpec) -> nn.Module:
+    """made: what the whole decoder is built from; share: the spec of what is built, perhaps of a rank."""
     import torch
 
     from turnout.models.decoder.decoder import Decoder
 
+    widths = {name: getattr(share, name) for name in WIDTHS}
     with torch.device("meta"):
-        return Decoder(spec)
+        return Decoder(replace(made, **widths))

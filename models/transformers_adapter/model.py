@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from inspect import signature
 
 import torch
@@ -17,6 +18,7 @@ from turnout.core.interfaces.models import ModelCapabilities
 from turnout.models.decoder.layers import GatedMLP, RMSNorm
 from turnout.models.meta_model import linear_layers
 from turnout.models.transformers_adapter.attention import attending
+from turnout.models.transformers_adapter.ranks.stages import keep_stage
 from turnout.models.transformers_adapter.rows import flatten_inputs, flatten_shared
 
 __all__ = ["AdaptedModel", "kept_wide"]
@@ -48,32 +50,55 @@ class AdaptedModel(nn.Module):
         )
         self._causal = [causal]  # in a list, so that it is no submodule
         self._shared = tuple(shared)
-        self._shared_layers = [name for name, layer in self.named_modules() if isinstance(layer, OURS)]
-        inside = tuple(f"{name}." for name in self._shared_layers)
-        self._linears = [name for name in linear_layers(self) if not name.startswith(inside)]
-        self._embeddings = [name for name, layer in self.named_modules() if isinstance(layer, nn.Embedding)]
+        self._first = 0
+        """The number of the first layer that is here."""
+        self._note_layers()
         self._head: nn.Module | None = None
         takes = signature(type(self._decoder).forward).parameters
         self._takes_cache_position = "cache_position" in takes  # transformers before 5.3
 
-    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Returns hidden states after the final norm, [tokens, hidden_size].
+    def _note_layers(self) -> None:
+        """Notes where linear layers, embeddings and layers of ours are, before others take their places."""
+        self._shared_layers = [name for name, layer in self.named_modules() if isinstance(layer, OURS)]
+        inside = tuple(f"{name}." for name in self._shared_layers)
+        self._linears = [name for name in linear_layers(self) if not name.startswith(inside)]
+        self._embeddings = [name for name, layer in self.named_modules() if isinstance(layer, nn.Embedding)]
 
-        tokens, positions: int64 [tokens].
+    @property
+    def causal(self) -> PreTrainedModel:
+        """The model of transformers, with the same submodules."""
+        return self._causal[0]
+
+    def keep_stage(self, layers: range, *, first: bool, last: bool) -> None:
+        """Leaves one stage's part of a pipeline; calls of `attend` then number its layers from 0 on.
+
+        Called before there are weights. Tied embeddings stay at both ends.
+        """
+        keep_stage(self.causal, layers, len(self._shared), first=first, last=last)
+        names = dict(self.named_modules())
+        here = tuple(group for group in self.capabilities.siblings if set(group) <= names.keys())
+        self.capabilities = replace(self.capabilities, siblings=here)
+        self._first = layers.start
+        self._note_layers()
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, attend: Attend, hidden: Tensor | None = None
+    ) -> Tensor:
+        """Returns hidden states after the final norm, [tokens, hidden_size]; of a stage that is not the last,
+        those after its layers.
+
+        tokens, positions: int64 [tokens]; hidden: what the stage before returned, in place of embeddings.
         """
         if self._head is None:
-            self._head = self._settled(self._dtype(tokens))
+            self._head = self._settled(self._dtype(tokens) if hidden is None else hidden.dtype)
+        given = {"input_ids": tokens[None]} if hidden is None else {"inputs_embeds": hidden[None]}
         more = {"cache_position": positions} if self._takes_cache_position else {}
-        with attending(_Step(attend, self._shared)):
+        with attending(_Step(attend, self._shared, self._first)):
             out = self._decoder(
-                input_ids=tokens[None],
-                position_ids=positions[None],
-                use_cache=False,
-                return_dict=True,
-                **more,
+                position_ids=positions[None], use_cache=False, return_dict=True, **given, **more
             )
-        hidden: Tensor = out.last_hidden_state[0]
-        return hidden
+        computed: Tensor = out.last_hidden_state[0]
+        return computed
 
     def drop_language_head(self) -> None:
         """Called before there are weights; `logits` is not called after that."""
@@ -112,9 +137,9 @@ class AdaptedModel(nn.Module):
 class _Step:
     """Attends with an `Attend`. Implements LayerCalls."""
 
-    def __init__(self, attend: Attend, shared: Sequence[int | None]) -> None:
+    def __init__(self, attend: Attend, shared: Sequence[int | None], first: int) -> None:
         self._attend: Callable[..., Tensor] = attend
-        self._shared = shared
+        self._shared, self._first = shared, first
 
     def attend_layer(
         self,
@@ -130,7 +155,7 @@ class _Step:
         k = _by_token(key) if own else None
         v = _by_token(value) if own else None
         more = () if sinks is None else (sinks.float(),)
-        return self._attend(layer, _by_token(query), k, v, *more)[None]
+        return self._attend(layer - self._first, _by_token(query), k, v, *more)[None]
 
 
 def kept_wide(causal: PreTrainedModel) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from turnout.models.checkpoints.siblings import JointPart
 from turnout.models.decoder.fused import FusedMLP, FusedRMSNorm
 from turnout.models.decoder.layers import GatedMLP, RMSNorm
+from turnout.models.sharding.layers import Joined
 
 __all__ = ["flatten_inputs", "flatten_shared"]
 
@@ -25,7 +26,8 @@ def flatten_inputs(
     for name in linears:
         layer = module.get_submodule(name)
         if type(layer).forward is not nn.Linear.forward:
-            if not isinstance(layer, JointPart):
+            inner = layer.layer if isinstance(layer, Joined) else layer
+            if not isinstance(inner, JointPart):
                 layer.forward = _flattened(layer.forward, inputs=1)
             if not hasattr(layer, "weight"):
                 # Some code reads the dtype of a layer's weight; to compute with this one is an error.
@@ -64,6 +66,8 @@ def _flattened(forward: Callable[[Tensor], Tensor], inputs: int) -> Callable[[Te
     def on_rows(x: Tensor) -> Tensor:
         rows = x.shape[: x.dim() - inputs]
         out = forward(x.reshape(-1, *x.shape[len(rows) :]))
+        if not len(out):  # ranks that get no logits
+            return out.view(*rows[:-1], 0, out.shape[-1])
         return out.view(*rows, out.shape[-1])
 
     return on_rows

@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.models.transformers_adapter.building import build_filled
-from turnout.models.transformers_adapter.dense import DenseAttend
+from turnout.models.transformers_adapter.exchange.dense import DenseAttend
 from turnout.models.transformers_adapter.exchange.watched_linears import Watched, watched_linears
 from turnout.models.transformers_adapter.rules import read_rules
 

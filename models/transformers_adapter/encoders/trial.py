@@ -16,11 +16,11 @@ from turnout.core.types.layer_attention import LayerAttention
 from turnout.models.transformers_adapter.attention import IMPLEMENTATION
 from turnout.models.transformers_adapter.building import build_empty, build_filled
 from turnout.models.transformers_adapter.check import MOST
-from turnout.models.transformers_adapter.dense import DenseAttend
 from turnout.models.transformers_adapter.encoders.classes import EncoderClass
 from turnout.models.transformers_adapter.encoders.model import TYPES, AdaptedEncoder, body_of
 from turnout.models.transformers_adapter.encoders.norms import exchange_norms
 from turnout.models.transformers_adapter.encoders.rules import read_encoder_rules
+from turnout.models.transformers_adapter.exchange.dense import DenseAttend
 from turnout.models.transformers_adapter.exchange.layers import Exchanges, exchange_layers
 from turnout.models.transformers_adapter.exchange.proof import largest_difference
 from turnout.models.transformers_adapter.exchange.watched_linears import watched_linears

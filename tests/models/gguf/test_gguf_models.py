@@ -19,7 +19,7 @@ from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels import CpuKernels
 from turnout.kernels.build import BuildError, find_compiler
 from turnout.kernels.choice import choose_kernels
-from turnout.models.transformers_adapter.dense import DenseAttend
+from turnout.models.transformers_adapter.exchange.dense import DenseAttend
 from turnout.plugins.quantization.layers.blocks import BlockEmbedding, BlockLinear, NativeBlockLinear
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights

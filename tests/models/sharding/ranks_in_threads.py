@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ from turnout.runner.kv_memory import KVHalves
 from turnout.runner.policies import kv_for_model
 from turnout.runner.weights import load_weights
 
+_one_builds = threading.Lock()
 CONTEXT = ComputeContext(torch.device("cpu"), torch.float32)
 PROMPT = [3, 141, 59, 26, 53, 58, 97, 93, 23, 84, 62, 64, 33, 83, 27, 95, 2, 88, 41, 97, 16, 93, 99, 37, 51]
 
@@ -130,16 +132,18 @@ def load(
     layers: Sequence[int] = (),
     *,
     whole_experts: bool = False,
+    impl: str = "auto",
 ) -> tuple[nn.Module, ModelSpec, ModelSpec]:
     """Returns a rank's share, its spec, and that of the layers whose keys and values it has."""
     registry = Registry.load()
-    checkpoint = open_checkpoint(registry, str(folder))
-    spec, kept, shards = checkpoint.spec, checkpoint.spec, None
-    if collective is not None:
-        family = checkpoint.family
-        shards = plan_shards(family, spec, collective, line, layers, whole_experts=whole_experts)
-        spec, kept = shards.spec, shards.kv_spec
-    model = load_weights(registry, checkpoint, quantization, CONTEXT, progress=False, shards=shards)
+    with nullcontext() if impl == "auto" else _one_builds:  # transformers sets dtypes of the whole process
+        checkpoint = open_checkpoint(registry, str(folder), None, impl)
+        spec, kept, shards = checkpoint.spec, checkpoint.spec, None
+        if collective is not None:
+            family = checkpoint.family
+            shards = plan_shards(family, spec, collective, line, layers, whole_experts=whole_experts)
+            spec, kept = shards.spec, shards.kv_spec
+        model = load_weights(registry, checkpoint, quantization, CONTEXT, progress=False, shards=shards)
     return model, spec, kept
 
 
@@ -152,9 +156,12 @@ def logits_of(
     layers: Sequence[int] = (),
     *,
     whole_experts: bool = False,
+    impl: str = "auto",
 ) -> Tensor:
     """The logits of a prompt in two chunks, the rest token by token: [tokens, vocabulary] on rank 0."""
-    model, spec, kept = load(folder, collective, quantization, line, layers, whole_experts=whole_experts)
+    model, spec, kept = load(
+        folder, collective, quantization, line, layers, whole_experts=whole_experts, impl=impl
+    )
     halves = KVHalves(kv_for_model(Registry.load().create("kv", "paged"), spec), kept, CONTEXT)
     cache = halves.cache(PoolSize(256), Lru())
     runner = ModelRunner(model, halves.attention(cache), CONTEXT.device)

@@ -44,7 +44,8 @@ def test_the_native_stack_adds_up_by_itself(name, tmp_path, monkeypatch):
     with ThreadPoolExecutor(2) as pool:
         together, nothing = pool.map(of_rank, range(2))
     meeting.close()
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+    within = 1e-5 * max(1.0, float(alone.abs().max()))
+    torch.testing.assert_close(together, alone, atol=within, rtol=0)
     assert (together.argmax(-1) == alone.argmax(-1)).all()
     assert nothing.shape[0] == 0
     assert calls

@@ -40,8 +40,8 @@ class DenseAttend:
 
 
 def _attended(q: Tensor, k: Tensor, v: Tensor, rule: LayerAttention, sinks: Tensor | None) -> Tensor:
-    """Returns [queries, heads, value_dim] of the last positions of one sequence."""
-    share = rule.heads // rule.kv_heads
+    """Returns [queries, heads, value_dim] of the last positions of one sequence. A rank has some heads."""
+    share = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
     scores = torch.einsum("qhd,khd->hqk", q, k) * rule.effective_scale
     if rule.softcap is not None:

@@ -1,0 +1,136 @@
+"""Divides a model of transformers by its own plans, once a small one has shown that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from turnout.core.errors import ConfigError, describe_error
+from turnout.core.interfaces.division import Division
+from turnout.core.types.layer_attention import LayerAttention
+from turnout.core.types.model_spec import ModelSpec
+from turnout.models.transformers_adapter.check import adapted_of
+from turnout.models.transformers_adapter.exchange.layers import Exchanges
+from turnout.models.transformers_adapter.ranks.plans import stage_names, tensor_plan
+from turnout.models.transformers_adapter.ranks.trial import RANKS, Heads, try_parts, try_stages
+from turnout.models.transformers_adapter.small import HEADS, shrunk
+from turnout.models.transformers_adapter.trial import Trial, on_one_thread
+
+__all__ = ["divide"]
+
+MOST = 1e-5
+"""The largest difference that ranks make by adding up in another order, relative to the largest logit."""
+
+
+def divide(
+    causal: PreTrainedModel,
+    config: PreTrainedConfig,
+    spec: ModelSpec,
+    exchanges: Exchanges,
+    parts: int,
+    stages: int,
+) -> Division:
+    """Returns how ranks divide `causal`, the whole model without storage, with layers of ours in place.
+
+    Raises ConfigError where transformers has no plan, or a small model that is divided by it differs.
+    """
+    attention = spec.layer_attention()
+    asked = f"tensor_parallel_size={parts}" if parts > 1 else f"pipeline_parallel_size={stages}"
+    with on_one_thread():
+        try:
+            trial = Trial.of(_small(config, spec))
+            _ = trial.expected
+        except Exception as error:  # classes of transformers raise what they like for sizes that don't fit
+            raise _refused(
+                asked, causal, f"no small one could be made to try it: {describe_error(error)}"
+            ) from error
+        pipeline = None
+        if stages > 1:
+            names = stage_names(causal, spec.layers)
+            if names is None:
+                raise _refused(
+                    f"pipeline_parallel_size={stages}",
+                    causal,
+                    "transformers has no plan of its stages (pp_plan)",
+                )
+            _check_stages(trial, causal, exchanges, stages)
+            pipeline = names.parts
+        if parts == 1:
+            return Division(attention, pipeline=pipeline)
+        plan = tensor_plan(causal, spec.vocab_size)
+        local = _local(
+            attention, trial.rules, _checked_heads(trial, causal, exchanges, spec, parts), spec, parts
+        )
+        return Division(local, plan.cuts, plan.ways, pipeline)
+
+
+def _small(config: PreTrainedConfig, spec: ModelSpec) -> PreTrainedConfig:
+    """Returns a small config that two ranks can divide where they can divide the large one."""
+    if hasattr(config, "qk_rope_head_dim"):  # latent attention has keys for every head
+        return shrunk(config)
+    return shrunk(config, num_key_value_heads=HEADS if spec.kv_heads == spec.heads else RANKS)
+
+
+def _check_stages(trial: Trial, causal: PreTrainedModel, exchanges: Exchanges, stages: int) -> None:
+    asked = f"pipeline_parallel_size={stages}"
+    try:
+        first, second, whole = [adapted_of(trial, exchanges) for _ in range(3)]
+        difference = try_stages(trial, (first, second), whole)
+    except Exception as error:  # models raise what they like
+        raise _refused(asked, causal, f"a small one in two stages fails: {describe_error(error)}") from error
+    if not difference <= MOST:
+        raise _refused(
+            asked, causal, f"a small one in two stages differs by {difference:.0e} of the largest logit"
+        )
+
+
+def _checked_heads(
+    trial: Trial, causal: PreTrainedModel, exchanges: Exchanges, spec: ModelSpec, parts: int
+) -> Sequence[Heads]:
+    """Returns the heads of a rank of two, in a small model."""
+    asked = f"tensor_parallel_size={parts}"
+    try:
+        models = [adapted_of(trial, exchanges) for _ in range(RANKS)]
+        vocab_size: int = trial.config.vocab_size
+        plan = tensor_plan(models[0].causal, vocab_size)
+        tried = try_parts(trial, models, plan, replace(spec, vocab_size=vocab_size))
+    except ConfigError:
+        raise
+    except Exception as error:  # as above
+        raise _refused(asked, causal, f"a small one on two ranks fails: {describe_error(error)}") from error
+    if not tried.difference <= MOST:
+        raise _refused(
+            asked, causal, f"a small one on two ranks differs by {tried.difference:.0e} of the largest logit"
+        )
+    return tried.heads
+
+
+def _local(
+    attention: Sequence[LayerAttention],
+    small: Sequence[LayerAttention],
+    heads: Sequence[Heads],
+    spec: ModelSpec,
+    parts: int,
+) -> tuple[LayerAttention, ...]:
+    """Returns the rules of a rank: transformers' plans divide the heads of all layers, or of none."""
+    if all(seen.queries == rule.heads for seen, rule in zip(heads, small, strict=True)):
+        return tuple(attention)
+    for rule in attention:
+        for what, count in (("attention heads", rule.heads), ("KV heads", rule.kv_heads)):
+            if count % parts:
+                raise ConfigError(
+                    f"tensor_parallel_size={parts} cannot divide {spec.architecture}: its {what} are "
+                    f"{count}, which {parts} does not divide"
+                )
+    return tuple(
+        replace(rule, heads=rule.heads // parts, kv_heads=rule.kv_heads // parts) for rule in attention
+    )
+
+
+def _refused(asked: str, causal: PreTrainedModel, why: str) -> ConfigError:
+    return ConfigError(
+        f"{asked} cannot divide {type(causal).__name__}, which runs by transformers' modules: {why}; take "
+        "replicas, or one device"
+    )
