@@ -41,6 +41,8 @@ def command() -> None:
 def _machine() -> Iterator[tuple[str, str]]:
     import torch
 
+    from turnout.kernels.collectives import collective_of_machine
+    from turnout.kernels.collectives.shm import MOST_RANKS
     from turnout.kernels.variants import cpu_features
     from turnout.runner.memory.budget import format_bytes
     from turnout.runner.memory.control_groups import cpu_quota
@@ -56,6 +58,11 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "threads", f"{torch.get_num_threads()}"
     if len(nodes := numa_nodes()) > 1:
         yield "NUMA nodes", ", ".join(f"{node} with {len(cores)} cores" for node, cores in nodes.items())
+    name, most = collective_of_machine(), f"at most {MOST_RANKS} ranks"
+    yield (
+        "ranks",
+        f"processes here add up by {name}" + (f", {most}" if name == "shm" else ", as there are no kernels"),
+    )
     yield "free memory", format_bytes(free_host_memory())
 
 

@@ -160,6 +160,16 @@ class EngineConfig(Config):
         description="Layers of each stage, such as `13,11`; default: about as many parameters each.",
     )
     """The first stage has the embedding, the last one the head. vLLM has `VLLM_PP_LAYER_PARTITION`."""
+    rank_workers: str | None = Field(
+        None,
+        pattern=r"^tcp://[^\s,]+:\d{1,5}(,tcp://[^\s,]+:\d{1,5})*$",
+        description="Machines that take ranks beside this one, as many each: where `turnout worker --ranks` "
+        "listens, such as `tcp://10.0.0.2:7000,tcp://10.0.0.3:7000`.",
+    )
+    """See [ranks on several machines](../how-to/several-devices.md#several-machines)."""
+    rank_key_file: str = Field(
+        "", description="File of the keys that `--rank-workers` have; `turnout worker --ranks` makes one."
+    )
     enable_expert_parallel: bool = Field(
         False,
         description="Give each tensor parallel rank some experts whole, instead of a part of every expert.",
@@ -305,6 +315,11 @@ class EngineConfig(Config):
     def ranks(self) -> int:
         """The processes that compute a step together."""
         return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def rank_addresses(self) -> tuple[str, ...]:
+        """`rank_workers`, one by one."""
+        return tuple(self.rank_workers.split(",")) if self.rank_workers else ()
 
     @property
     def stage_layers(self) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
-"""Where the ranks of an engine find each other: a file without a name, or a port."""
+"""Where ranks of an engine find each other: on one machine a file without a name, between machines a port."""
 
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -25,6 +26,10 @@ class Meeting:
     host: str = ""
     port: int = 0
     """Where rank 0 listens."""
+    listener: int = -1
+    """In rank 0: the descriptor of the socket that listens there; whatever serves the ranks takes it over."""
+    own: str = ""
+    """The address of this process's machine, by which the others reach it; empty: the host's name."""
 
     @classmethod
     def on_this_machine(cls) -> Meeting:
@@ -33,6 +38,13 @@ class Meeting:
             return cls(os.memfd_create("turnout-ranks", os.MFD_CLOEXEC))
         with tempfile.TemporaryFile(prefix="turnout-ranks-") as file:
             return cls(os.dup(file.fileno()))
+
+    @classmethod
+    def at(cls, own: str) -> Meeting:
+        """Makes a port for ranks on several machines, in rank 0. own: as above. Raises OSError."""
+        family = socket.AF_INET6 if ":" in own else socket.AF_INET
+        with socket.create_server((own, 0), family=family, backlog=128) as server:
+            return cls(host=own, port=server.getsockname()[1], listener=server.detach(), own=own)
 
     @classmethod
     def parse(cls, text: str) -> Meeting:
@@ -65,6 +77,6 @@ class Meeting:
             os.pwrite(self.descriptor, bytes(1), length - 1)
 
     def close(self) -> None:
-        """Closes the file in this process; does nothing for a port."""
+        """Closes the file in this process; a port is closed by what took it over."""
         if not self.host:
             os.close(self.descriptor)

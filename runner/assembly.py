@@ -32,7 +32,7 @@ from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.embedder.projections import load_projections
 from turnout.models.gguf.summary import describe_types
 from turnout.models.meta_model import count_parameters
-from turnout.models.sharding.local_spec import local_spec
+from turnout.models.sharding.plan import spec_of_rank
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.attention_features import check_attention, encoder_config
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
@@ -56,6 +56,7 @@ from turnout.runner.policies import (
 from turnout.runner.pooling.building import build_pooling
 from turnout.runner.pooling.pairs import find_pair_template
 from turnout.runner.quantization_report import describe_quantization
+from turnout.runner.ranks.hosts import RankHosts
 from turnout.runner.ranks.processes import config_of_rank
 from turnout.runner.ranks.rank_zero import RankedPipeline, RankZero, check_ranks
 from turnout.runner.resources import EngineResources
@@ -119,10 +120,16 @@ def build_engine(
     format = find_format(registry, config.format, checkpoint.folder, config.chat_template)
     size = config.ranks
     setup = ComputeSetup.chosen(
-        config if size == 1 else config_of_rank(config, 0, size), checkpoint.spec, overlapping=size == 1
+        config if size == 1 else config_of_rank(config, 0, RankHosts.of(config).each),
+        checkpoint.spec,
+        overlapping=size == 1,
     )
     check_ranks(config, checkpoint.spec, setup.device.type)
-    spec = checkpoint.spec if size == 1 else _spec_of_ranks(config, checkpoint.spec)
+    spec, parts, stages = checkpoint.spec, config.tensor_parallel_size, config.pipeline_parallel_size
+    if size > 1:
+        spec = spec_of_rank(
+            checkpoint.family, spec, parts, stages, whole_experts=config.enable_expert_parallel
+        )
     policies = serving(policies, spec)
     budget = _budget(config, spec, policies, setup)
     group = None if size == 1 else _start_ranks(config, checkpoint, setup)
@@ -134,7 +141,7 @@ def build_engine(
     shards = None if group is None else group.shards
     model = load_weights(registry, checkpoint, config.quantization, setup.context, shards=shards)
     if group is not None:
-        group.wait_until_loaded()
+        group.wait_until_loaded(checkpoint_digest(checkpoint))
     observers = build_observers(registry, config)
     resources = EngineResources(
         registry, policies.kv, served, checkpoint.spec, budget, setup, clock, observers
@@ -199,11 +206,6 @@ def build_engine(
     )
 
 
-def _spec_of_ranks(config: EngineConfig, spec: ModelSpec) -> ModelSpec:
-    experts = config.enable_expert_parallel
-    return local_spec(spec, config.tensor_parallel_size, whole_experts=experts)
-
-
 def _start_ranks(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSetup) -> RankZero:
     decided = {
         "model": str(checkpoint.folder),
@@ -211,7 +213,8 @@ def _start_ranks(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSet
         "dtype": str(setup.dtype).removeprefix("torch."),
         "cpu_kernels": setup.cpu_kernels,
     }
-    return RankZero.start(config.model_copy(update=decided), checkpoint.family, checkpoint.spec)
+    config, model = config.model_copy(update=decided), config.model
+    return RankZero.start(config, checkpoint.family, checkpoint.spec, model)
 
 
 def _start_decodings(policies: Policies, resources: EngineResources) -> dict[str, Decoding]:
@@ -303,6 +306,7 @@ class _Parts:
             announces=isinstance(self.kv.cache, PrefixAnnouncer) and self.kv.cache.announces,
             resumes=all(decoding.resumes for decoding in self.policies.decodings_by_name.values()),
             cpu_kernels=self.setup.cpu_kernels,
+            ranks=self.config.ranks,
             identity=self._identity(),
             summary=list(self._summary()),
         )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from contextlib import suppress
+
 from turnout.core.meeting import Meeting
 from turnout.kernels.collectives.over_torch import OverTorch
 from turnout.kernels.collectives.torch_groups import gloo_group
@@ -16,4 +20,25 @@ class Gloo(OverTorch):
 
     def __init__(self, meeting: Meeting, rank: int, size: int, group: int = 0) -> None:
         """Raises CollectiveError where a rank does not come."""
+        before = _connections() if meeting.host else {}
         super().__init__(gloo_group(meeting, rank, size, group), rank, size)
+        self._connections = {} if not meeting.host else dict(_connections().items() - before.items())
+
+    def abort(self) -> None:
+        """Breaks the connections to other machines, since one that has vanished breaks none itself. On one
+        machine a wait ends when the process that is waited for has."""
+        here = _connections()
+        for descriptor, inode in self._connections.items():
+            if here.get(descriptor) == inode:
+                with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+def _connections() -> dict[int, int]:
+    """Returns the descriptors of this process that are TCP sockets, each with its inode."""
+    found = {}
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as each:
+            if each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM:
+                found[descriptor] = os.fstat(descriptor).st_ino
+    return found

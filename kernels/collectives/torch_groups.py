@@ -46,7 +46,7 @@ def gloo_group(meeting: Meeting, rank: int, size: int, group: int) -> TorchGroup
     backend: Any = distributed.ProcessGroupGloo
     options = backend._Options()
     # On one machine not by the host's name, which may have no address.
-    options._devices = [backend.create_device(hostname="" if meeting.host else "127.0.0.1")]
+    options._devices = [backend.create_device(hostname=meeting.own if meeting.host else "127.0.0.1")]
     options._timeout = WAITING
     with as_collective_errors("gloo"):
         joined: TorchGroup = backend(store_of(meeting, rank, size, group), rank, size, options)
@@ -69,10 +69,25 @@ def nccl_group(meeting: Meeting, rank: int, size: int, group: int) -> TorchGroup
 def store_of(meeting: Meeting, rank: int, size: int, group: int) -> Store:
     """Opens where the ranks of a group leave their addresses."""
     if meeting.host:
-        store: Store = TCPStore(meeting.host, meeting.port, None, rank == 0, JOINING, wait_for_workers=False)
+        store: Store = _tcp_store(meeting, rank)
     else:
         store = FileStore(meeting.path, size)
     return PrefixStore(f"group {group}", store)
+
+
+def _tcp_store(meeting: Meeting, rank: int) -> Store:
+    """Opens the store at a port: that of the engine's rank 0, for all groups, or a group's own."""
+    listens = meeting.listener >= 0
+    return TCPStore(
+        meeting.host,
+        meeting.port,
+        None,
+        listens or (rank == 0 and not meeting.own),
+        JOINING,
+        wait_for_workers=False,
+        multi_tenant=True,
+        master_listen_fd=meeting.listener if listens else None,
+    )
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 ::
 
-    placement group   [ bundle 0 ] [ bundle 1 ] …      one for each engine that the server starts with
+    placement group   [ bundle 0 ] [ bundle 1 ] …      one for each rank of the first engines
     actor             [ worker ── engine ]             its channel to the server: TCP, CURVE keys
+    further actors    [ host of ranks ── followers ]   where an engine's ranks are on several nodes
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import logging
 import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from importlib import import_module
 from typing import Annotated, Any, Literal
@@ -28,12 +30,14 @@ from turnout.core.interfaces.launcher import (
     Launcher,
 )
 
-__all__ = ["RayCluster"]
+__all__ = ["RayCluster", "machines_of", "shared_out"]
 
 logger = logging.getLogger(__name__)
 
 HOSTED = "turnout.server.worker.hosted"
 """The module of what an actor runs."""
+HOSTED_RANKS = "turnout.server.worker.ranks.hosted"
+"""The module of what takes ranks in another actor."""
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 CALLS = 2
 """Calls that an actor serves at a time: `run` lasts as long as the engine."""
@@ -60,8 +64,8 @@ class RayCluster(Launcher):
         self._lock = threading.Lock()
         self._engines = 1
         self._group: Any = None
-        self._free: list[int] = []
-        """Bundles of the group that no engine has."""
+        self._free: list[tuple[int, ...]] = []
+        """Bundles of the group that no engine has, those of an engine together."""
         self._connect(address)
 
     def expect(self, engines: int) -> None:
@@ -82,37 +86,38 @@ class RayCluster(Launcher):
             message = f"no Ray cluster can be reached{f' at {address}' * bool(address)}: {error}"
             raise ConfigError(f"{message}; run `ray start --head`, or check --ray-address") from None
 
-    def take(self) -> tuple[Any, int]:
-        """A placement group and a free bundle of it. Raises ConfigError where Ray finds no room."""
+    def take(self, ranks: int) -> tuple[Any, tuple[int, ...]]:
+        """A placement group and free bundles of it, one a rank. Raises ConfigError where there is no room."""
         with self._lock:
             if self._group is None:
-                self._group = self._placed(self._engines)
-                self._free = list(range(self._engines))
-            if self._free:
+                self._group = self._placed(self._engines, ranks)
+                self._free = shared_out(self.nodes(self._group), ranks)
+            if self._free and len(self._free[0]) == ranks:
                 return self._group, self._free.pop(0)
-        return self._placed(1), 0
+        return self._placed(1, ranks), tuple(range(ranks))
 
-    def give_back(self, group: Any, bundle: int) -> None:
-        """Lets another engine have a bundle."""
+    def give_back(self, group: Any, bundles: tuple[int, ...]) -> None:
+        """Lets another engine have bundles."""
         with self._lock:
             if group is self._group:
-                self._free.append(bundle)
+                self._free.append(bundles)
                 return
         self.ray.util.remove_placement_group(group)
 
-    def neighbours(self, group: Any, bundle: int) -> int:
-        """How many engines of the group are on the node of this one, itself included."""
-        nodes = self.ray.util.placement_group_table(group)["bundles_to_node_id"]
-        return Counter(nodes.values())[nodes[bundle]]
+    def nodes(self, group: Any) -> Mapping[int, str]:
+        """The node of each bundle of a group."""
+        found: Mapping[int, str] = self.ray.util.placement_group_table(group)["bundles_to_node_id"]
+        return found
 
-    def _placed(self, engines: int) -> Any:
-        group = self.ray.util.placement_group([self.bundle] * engines, strategy=self.strategy)
+    def _placed(self, engines: int, ranks: int) -> Any:
+        group = self.ray.util.placement_group([self.bundle] * (engines * ranks), strategy=self.strategy)
         if not group.wait(self.seconds):
             self.ray.util.remove_placement_group(group)
             there = self.ray.available_resources()
             known = ", ".join(f"{there.get(kind, 0):g} {kind}" for kind in self.bundle)
+            what = f"{engines} engines" + (f" of {ranks} ranks" if ranks > 1 else "")
             raise ConfigError(
-                f"Ray has found no room for {engines} engines of {_amounts(self.bundle)} each, by "
+                f"Ray has found no room for {what} of {_amounts(self.bundle)} each, by "
                 f"{self.strategy}, within {self.seconds:g} s; {known} are free in all: ask for less, or add "
                 "nodes"
             )
@@ -127,6 +132,8 @@ class RayEngine(LaunchedEngine):
         self._cluster, self._order = cluster, order
         self._config: Future[str] = Future()
         self._actor: Any = None
+        self._hosts: list[Any] = []
+        """Actors that take ranks on other nodes."""
         self._killed = threading.Event()
         threading.Thread(target=self._run, name="ray-engine", daemon=True).start()
 
@@ -141,29 +148,38 @@ class RayEngine(LaunchedEngine):
             self._cluster.ray.kill(self._actor)
 
     def _run(self) -> None:
+        config = self._config.result()
+        if self._killed.is_set():
+            self.death.set_result(Death("has ended", fault=False))
+            return
         try:
-            group, bundle = self._cluster.take()
+            group, bundles = self._cluster.take(_ranks(config))
         except Exception as error:
             self.address.set_exception(error)
             return
         try:
-            self.death.set_result(self._serve(group, bundle))
+            self.death.set_result(self._serve(group, bundles, config))
         finally:
-            self._cluster.give_back(group, bundle)
+            for actor in self._hosts:
+                self._cluster.ray.kill(actor)
+            self._cluster.give_back(group, bundles)
 
-    def _serve(self, group: Any, bundle: int) -> Death:
+    def _serve(self, group: Any, bundles: tuple[int, ...], config: str) -> Death:
         """Returns how the engine has ended."""
         ray = self._cluster.ray
         try:
-            self._actor = self._started(group, bundle)
+            self._actor = self._started(EngineActor, group, bundles[0])
             url, public = ray.get(self._actor.address.remote())
             self.address.set_result(
                 EngineAddress(url, ChannelKeys(public, self._order.public, self._order.secret))
             )
-            config = self._config.result()
+            nodes = self._cluster.nodes(group)
+            machines = machines_of(bundles, nodes)
+            keys = dict(self._host(group, machine[0], public) for machine in machines[1:])
             if not self._killed.is_set():
-                neighbours = self._cluster.neighbours(group, bundle)
-                ray.get(self._actor.run.remote(_shared(config, neighbours, self._cluster.bundle)))
+                neighbours = Counter(nodes.values())[nodes[bundles[0]]] // len(machines[0])
+                shared = _shared(config, neighbours, self._cluster.bundle, keys)
+                ray.get(self._actor.run.remote(shared, keys))
         except Exception as error:
             how = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             death = Death(f"has ended with its Ray actor: {how[0]}", fault=False)
@@ -175,19 +191,29 @@ class RayEngine(LaunchedEngine):
                 ray.kill(self._actor)
         return Death("has ended", fault=False)
 
-    def _started(self, group: Any, bundle: int) -> Any:
+    def _host(self, group: Any, bundle: int, public: str) -> tuple[str, str]:
+        """Starts what takes ranks on another node, for the actor of rank 0; returns its address and key."""
+        actor = self._started(RanksActor, group, bundle, public)
+        self._hosts.append(actor)
+        found: tuple[str, str] = self._cluster.ray.get(actor.address.remote())
+        actor.run.remote()
+        return found
+
+    def _started(self, kind: type, group: Any, bundle: int, public: str | None = None) -> Any:
+        """public: the key that it lets in; None: the server's."""
         ray, resources = self._cluster.ray, self._cluster.bundle
         scheduling = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             placement_group=group, placement_group_bundle_index=bundle
         )
-        options = ray.remote(EngineActor).options(
+        order = self._order._replace(secret="")  # the secret stays with the server
+        options = ray.remote(kind).options(
             num_cpus=resources["CPU"],
             num_gpus=resources.get("GPU", 0),
             max_concurrency=CALLS,
             max_restarts=0,
             scheduling_strategy=scheduling,
         )
-        return options.remote(tuple(self._order._replace(secret="")))  # the secret stays with the server
+        return options.remote(tuple(order if public is None else order._replace(public=public)))
 
 
 class EngineActor:
@@ -201,14 +227,54 @@ class EngineActor:
         """Where the worker listens, and its public key."""
         return self._worker.url, self._worker.public
 
-    def run(self, config: str) -> None:
-        """Run the engine; returns when its server has left."""
-        self._worker.run(config)
+    def run(self, config: str, hosts: dict[str, str]) -> None:
+        """Run the engine; returns when its server has left. hosts: keys of what takes ranks elsewhere."""
+        self._worker.run(config, hosts)
 
 
-def _shared(config: str, neighbours: int, bundle: dict[str, float]) -> str:
-    """The configuration of one of so many engines on a node."""
+class RanksActor:
+    """Runs in Ray's process: it takes ranks of the engine of another actor, and below it are followers."""
+
+    def __init__(self, order: tuple[Any, ...]) -> None:
+        host = _ray().util.get_node_ip_address()
+        self._host = import_module(HOSTED_RANKS).HostedRanks(host, EngineOrder(*order))
+
+    def address(self) -> tuple[str, str]:
+        """Where it listens, and its public key."""
+        return self._host.url, self._host.public
+
+    def run(self) -> None:
+        """Take ranks until the actor is killed."""
+        self._host.run()
+
+
+def shared_out(nodes: Mapping[int, str], ranks: int) -> list[tuple[int, ...]]:
+    """Gives each engine bundles for its ranks, neighbours on one node as far as that goes."""
+    by_node = sorted(nodes, key=lambda bundle: (nodes[bundle], bundle)) if ranks > 1 else sorted(nodes)
+    return [tuple(by_node[at : at + ranks]) for at in range(0, len(by_node), ranks)]
+
+
+def machines_of(bundles: Sequence[int], nodes: Mapping[int, str]) -> list[list[int]]:
+    """Returns an engine's bundles node by node, where nodes have as many each; else each alone, as if on a
+    node of its own: ranks are placed evenly."""
+    found: dict[str, list[int]] = {}
+    for bundle in bundles:
+        found.setdefault(nodes[bundle], []).append(bundle)
+    machines = list(found.values())
+    return machines if len({len(each) for each in machines}) == 1 else [[bundle] for bundle in bundles]
+
+
+def _ranks(config: str) -> int:
     given = json.loads(config)
+    return int(given.get("tensor_parallel_size", 1)) * int(given.get("pipeline_parallel_size", 1))
+
+
+def _shared(config: str, neighbours: int, bundle: dict[str, float], hosts: Mapping[str, str]) -> str:
+    """The configuration of one of so many engines on a node. hosts: by address, what takes its ranks
+    elsewhere."""
+    given = json.loads(config)
+    if hosts:
+        given["rank_workers"] = ",".join(hosts)
     if neighbours > 1 and bundle.get("GPU", 0) < 1:
         given["memory_share"] /= neighbours
     given["cpu_engines"] = max(given["cpu_engines"], neighbours)

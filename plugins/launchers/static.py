@@ -24,8 +24,11 @@ URL = re.compile(r"tcp://(\[[0-9a-fA-F:.]+\]|[^\s/:]+):\d{1,5}")
 KEY = re.compile(r"\S{40}")
 
 
-def read_key_file(path: str) -> ChannelKeys:
-    """The keys in a file of `turnout worker`, which servers and workers share. Raises ConfigError."""
+def read_key_file(path: str, worker: str = "") -> ChannelKeys:
+    """The keys in a file of `turnout worker`, which servers and workers share. Raises ConfigError.
+
+    worker: an address; its public key is another one where the file has it in ``workers``.
+    """
     hint = "`turnout worker --key-file FILE` writes one; copy it to the server's machine"
     try:
         given = json.loads(Path(path).read_text())
@@ -37,7 +40,9 @@ def read_key_file(path: str) -> ChannelKeys:
     if not all(isinstance(key, str) and KEY.fullmatch(key) for key in keys):
         raise ConfigError(f"{path} is no file of keys: it has no pair of 40 characters each; {hint}")
     public, secret = map(str, keys)
-    return ChannelKeys(public, public, secret)
+    workers = given.get("workers")
+    theirs = workers.get(worker, public) if isinstance(workers, dict) else public
+    return ChannelKeys(theirs, public, secret)
 
 
 class Static(Launcher):

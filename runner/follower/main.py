@@ -21,6 +21,7 @@ from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.execution.prompt_logprobs import Head, scored_rows
+from turnout.runner.fingerprint import checkpoint_digest
 from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.budget import weight_bytes
 from turnout.runner.policies import build_kv, kv_for_model
@@ -52,12 +53,12 @@ def follow(channel: FollowerChannel) -> None:
         overrides=config.hf_overrides,
     )
     setup = ComputeSetup.chosen(config, checkpoint.spec)
-    shards = RankShare.of(config, channel.meeting, channel.rank, checkpoint.family, checkpoint.spec).shards
+    shards = RankShare.of(config, channel.meetings, channel.rank, checkpoint.family, checkpoint.spec).shards
     kv = kv_for_model(build_kv(registry, config), shards.spec)
     model = load_weights(
         registry, checkpoint, config.quantization, setup.context, progress=False, shards=shards
     )
-    channel.say(msgspec.msgpack.encode(Loaded(weight_bytes(model))))
+    channel.say(msgspec.msgpack.encode(Loaded(weight_bytes(model), checkpoint_digest(checkpoint))))
     frames, halves = channel.frames(), KVHalves(kv, shards.kv_spec, setup.context)
     first = next(frames, None)
     if (asked := Measuring.of(first)) is not None:

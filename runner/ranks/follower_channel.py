@@ -10,12 +10,15 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from turnout.config import EngineConfig
 from turnout.core.errors import TurnoutError
 from turnout.core.meeting import Meeting
 from turnout.core.process import exit_with_parent
 from turnout.runner.ranks.channel import Receiver, Sender
+from turnout.runner.ranks.hosts import own_address
+from turnout.runner.ranks.meetings import Meetings
 from turnout.runner.ranks.silence import beat_forever
 
 __all__ = ["FollowerChannel", "follower_channel"]
@@ -29,7 +32,7 @@ class FollowerChannel:
     def __init__(self, given: argparse.Namespace, config: EngineConfig) -> None:
         self.rank: int = given.rank
         self.size: int = given.size
-        self.meeting = Meeting.parse(given.meeting)
+        self.meetings = Meetings(Meeting.parse(given.meeting), _between(given.network))
         self.config = config
         self._frames = Receiver(socket.socket(fileno=given.frames))
         self._words = Sender(socket.socket(fileno=given.words))
@@ -60,6 +63,7 @@ def follower_channel() -> Iterator[FollowerChannel]:
     parser.add_argument("--meeting", required=True)
     parser.add_argument("--beat", type=float, required=True)
     parser.add_argument("--cores", required=True)
+    parser.add_argument("--network", default="")
     given = parser.parse_args()
     _die_with_parent()
     if given.cores:  # rank 0 may keep to its own part of them, and this process to another
@@ -72,6 +76,14 @@ def follower_channel() -> Iterator[FollowerChannel]:
         yield FollowerChannel(given, EngineConfig.model_validate_json(line))
     except TurnoutError as error:  # its message says it all
         sys.exit(str(error))
+
+
+def _between(network: str) -> Meeting | None:
+    """Returns where ranks of several machines meet, with the address of this one."""
+    if not network:
+        return None
+    meeting = Meeting.parse(network)
+    return replace(meeting, own=own_address(meeting.host))
 
 
 def _die_with_parent() -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 from turnout.core.meeting import Meeting
@@ -24,11 +25,21 @@ KEPT_BYTES = 2000
 class Follower:
     """Its process is started by `start`; until then there are only the channels."""
 
-    def __init__(self, module: str, rank: int, size: int, meeting: Meeting, timing: Timing) -> None:
+    def __init__(
+        self,
+        module: str,
+        rank: int,
+        size: int,
+        meeting: Meeting,
+        timing: Timing,
+        more: Sequence[str] = (),
+    ) -> None:
+        """meeting: that of this machine; more: further arguments of its command."""
         self.rank = rank
         self.silence = Silence(timing)
         self.process: subprocess.Popen[bytes] | None = None
         self._module, self._size, self._meeting, self._timing = module, size, meeting, timing
+        self._more = more
         mine, self._its_frames = socket.socketpair()
         self.frames = Sender(mine)
         mine, self._its_words = socket.socketpair()
@@ -47,6 +58,7 @@ class Follower:
             *(f"--rank={self.rank}", f"--size={self._size}", f"--meeting={self._meeting}"),
             *(f"--frames={inherited[0]}", f"--words={inherited[1]}", f"--beat={self._timing.beat}"),
             "--cores=" + ",".join(map(str, sorted(given_cores()))),
+            *self._more,
         ]
         if not self._meeting.host:
             inherited.append(self._meeting.descriptor)

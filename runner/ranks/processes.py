@@ -1,10 +1,12 @@
-"""The followers of an engine on several devices: processes on this machine, watched from rank 0.
+"""The followers of an engine on several devices: processes, watched from rank 0.
 
     rank 0                                             follower
     Ranks.send ───────────── frames ───────────────▶  FollowerChannel.frames
     Ranks.receive ◀─┐
                     watcher ◀── words, signs of life ─  FollowerChannel.say, a heartbeat's thread
                             ◀── standard error ───────
+
+The follower of a rank on another machine is there; here is a process that passes on what both say.
 
 A follower that ends, or is silent for too long, ends the group: the watcher ends all other followers, aborts
 the collectives that rank 0 may be waiting in, and from then on every call raises RankLost, with that rank's
@@ -16,11 +18,14 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
+from urllib.parse import urlsplit
 
 from turnout.config import EngineConfig
 from turnout.core.errors import CollectiveError, RankLost
 from turnout.core.meeting import Meeting
 from turnout.runner.ranks.followers import Follower
+from turnout.runner.ranks.hosts import RankHosts, own_address
+from turnout.runner.ranks.meetings import Meetings
 from turnout.runner.ranks.silence import TIMING, Timing
 from turnout.runner.ranks.watcher import Watcher
 
@@ -28,6 +33,8 @@ __all__ = ["FOLLOWER", "Ranks", "Word", "config_of_rank"]
 
 FOLLOWER = "turnout.runner.follower.main"
 """The module that a follower's process runs; it enters `follower_channel`."""
+ELSEWHERE = "turnout.server.worker.ranks.proxy"
+"""The module of a process that stands for a follower on another machine."""
 VERDICT_SECONDS = 5.0
 """A broken connection may be noticed so much earlier than the end of the process behind it."""
 
@@ -42,10 +49,10 @@ class Word(NamedTuple):
 class Ranks:
     """The followers, as rank 0 has them."""
 
-    def __init__(self, followers: Sequence[Follower], meeting: Meeting, timing: Timing) -> None:
+    def __init__(self, followers: Sequence[Follower], meetings: Meetings, timing: Timing) -> None:
         """Use `start`."""
         self.size = len(followers) + 1
-        self.meeting = meeting
+        self.meetings = meetings
         """Where collectives of the ranks meet."""
         self._followers = followers
         self._words: queue.SimpleQueue[Word | None] = queue.SimpleQueue()
@@ -62,18 +69,36 @@ class Ranks:
         *,
         module: str = FOLLOWER,
         timing: Timing = TIMING,
-        meeting: Meeting | None = None,
+        hosts: RankHosts | None = None,
+        model: str | None = None,
     ) -> Self:
         """Starts followers 1 to `size` - 1, each with its part of `config`; returns before they are ready.
 
-        meeting: None: a file in memory. Raises OSError if the system has no room for a process.
+        hosts: which machine has which; None: this one has all. model: what they find it by on others.
+        Raises OSError if the system has no room for a process, ConfigError where a machine is not reached.
         """
-        meeting = meeting or Meeting.on_this_machine()
-        numbers = range(1, size)
-        followers = [Follower(module, rank, size, meeting, timing) for rank in numbers]
-        ranks = cls(followers, meeting, timing)
+        hosts, numbers = hosts or RankHosts((), size), range(1, size)
+        meetings = _meetings(hosts)
+        followers = [
+            Follower(
+                module if hosts.worker_of(rank) is None else ELSEWHERE,
+                rank,
+                size,
+                meetings.here,
+                timing,
+                _more(config, meetings, hosts.worker_of(rank)),
+            )
+            for rank in numbers
+        ]
+        ranks = cls(followers, meetings, timing)
+        configs = [config_of_rank(config, rank, hosts.each) for rank in numbers]
+        if model is not None:
+            configs = [
+                each if hosts.worker_of(rank) is None else each.model_copy(update={"model": model})
+                for rank, each in zip(numbers, configs, strict=True)
+            ]
         try:
-            ranks._watcher.start([config_of_rank(config, rank, size).model_dump_json() for rank in numbers])
+            ranks._watcher.start([each.model_dump_json() for each in configs])
         except BaseException:
             ranks.close()
             raise
@@ -130,7 +155,8 @@ class Ranks:
             self._closed = True
             self._watcher.close()
             self._words.put(None)
-            self.meeting.close()
+            for meeting in filter(None, self.meetings):
+                meeting.close()
 
     def __enter__(self) -> Self:
         return self
@@ -150,13 +176,28 @@ class Ranks:
         self._words.put(None)
 
 
-def config_of_rank(config: EngineConfig, rank: int, size: int) -> EngineConfig:
-    """Returns `config` with this rank's share of the machine, as if each rank were an engine of its own.
+def _meetings(hosts: RankHosts) -> Meetings:
+    if not hosts.workers:
+        return Meetings(Meeting.on_this_machine())
+    own = own_address(urlsplit(hosts.workers[0]).hostname or "")
+    return Meetings(Meeting.on_this_machine(), Meeting.at(own))
 
-    So it takes its part of the cores, and of the NUMA nodes where the machine has several.
+
+def _more(config: EngineConfig, meetings: Meetings, worker: str | None) -> list[str]:
+    """Returns the arguments of a follower's process beside those that each has."""
+    network = [] if meetings.between is None else [f"--network={meetings.between}"]
+    place = [] if worker is None else [f"--worker={worker}", f"--key-file={config.rank_key_file}"]
+    return network + place
+
+
+def config_of_rank(config: EngineConfig, rank: int, each: int) -> EngineConfig:
+    """Returns `config` with this rank's share of its machine, as if each rank were an engine of its own.
+
+    So it takes its part of the cores, and of the NUMA nodes where the machine has several. each: how many
+    ranks its machine has.
     """
     engine = 0 if config.cpu_engines == 1 else config.cpu_engine
-    number = None if engine is None else engine * size + rank
-    share = None if config.cpu_share is None else config.cpu_share / size
-    part = {"cpu_engines": config.cpu_engines * size, "cpu_engine": number, "cpu_share": share}
+    number = None if engine is None else engine * each + rank % each
+    share = None if config.cpu_share is None else config.cpu_share / each
+    part = {"cpu_engines": config.cpu_engines * each, "cpu_engine": number, "cpu_share": share}
     return config.model_copy(update=part)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from turnout.config import EngineConfig
-from turnout.core.errors import CollectiveError, ConfigError
+from turnout.core.errors import CollectiveError, ConfigError, ModelError
 from turnout.core.interfaces.collective import Collective
 from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.kv import KVCache, PoolSize
@@ -25,6 +25,7 @@ from turnout.models.sharding.stages import Stage
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.memory.budget import format_bytes
 from turnout.runner.ranks.followed_runner import FollowedRunner, FrameWriter, StagedRunner
+from turnout.runner.ranks.hosts import RankHosts
 from turnout.runner.ranks.measuring import Measuring, measure_together
 from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.recorded_cache import RecordedEviction, Recording, recorded
@@ -38,6 +39,8 @@ class Loaded(msgspec.Struct, array_like=True):
 
     weights: int
     """Bytes."""
+    checkpoint: str
+    """Its `checkpoint_digest`: on another machine it may be another one."""
 
 
 def check_ranks(config: EngineConfig, spec: ModelSpec, device: str) -> None:
@@ -49,6 +52,7 @@ def check_ranks(config: EngineConfig, spec: ModelSpec, device: str) -> None:
             f"pipeline_layers={config.pipeline_layers} is for {len(config.stage_layers)} stages; "
             f"pipeline_parallel_size is {config.pipeline_parallel_size}"
         )
+    RankHosts.of(config)
     if config.ranks == 1:
         return
     asked = f"tensor_parallel_size={config.tensor_parallel_size}"
@@ -97,17 +101,20 @@ class RankZero:
     """Bytes of all other ranks' weights."""
 
     @classmethod
-    def start(cls, config: EngineConfig, family: ModelFamily, spec: ModelSpec) -> RankZero:
+    def start(
+        cls, config: EngineConfig, family: ModelFamily, spec: ModelSpec, model: str | None = None
+    ) -> RankZero:
         """Starts the other ranks, which load their shares while this one loads its own.
 
-        config: as rank 0 has decided it, folder, dtype and kernels, so that others decide nothing.
+        config: as rank 0 has decided it, folder, dtype and kernels, so that others decide nothing. model:
+        what ranks on other machines find it by; None: the same.
         """
         if config.pipeline_parallel_size > 1:  # refused before a process is started
             stages_of(family, spec, config.pipeline_parallel_size, config.stage_layers)
-        ranks = Ranks.start(config, config.ranks)
+        ranks = Ranks.start(config, config.ranks, hosts=RankHosts.of(config), model=model)
         groups: list[Collective] = []
         try:
-            share = RankShare.of(config, ranks.meeting, 0, family, spec, groups.append)
+            share = RankShare.of(config, ranks.meetings, 0, family, spec, groups.append)
         except CollectiveError as error:
             verdict = ranks.verdict(error)
             ranks.close()
@@ -133,10 +140,18 @@ class RankZero:
         """Returns what asks `policy`, and tells followers what it answered."""
         return RecordedEviction(policy, self.recording)
 
-    def wait_until_loaded(self) -> None:
-        """Returns when all ranks have their weights. Raises RankLost."""
+    def wait_until_loaded(self, digest: str) -> None:
+        """Returns when all ranks have their weights. Raises RankLost, and ModelError for another checkpoint
+        than that of this rank, whose digest is given."""
         for _ in range(self.size - 1):
-            self.weights += msgspec.msgpack.decode(self.ranks.receive().text, type=Loaded).weights
+            rank, text = self.ranks.receive()
+            loaded = msgspec.msgpack.decode(text, type=Loaded)
+            if loaded.checkpoint != digest:
+                raise ModelError(
+                    f"rank {rank} has another checkpoint than rank 0 (its digest is {loaded.checkpoint}, "
+                    f"that of rank 0 {digest}); copy the model's folder to its machine anew"
+                )
+            self.weights += loaded.weights
 
     def measure(self, runner: ModelRunner, cache: KVCache, room: int, length: int, chunk: int) -> SwapCosts:
         """Measures what swapping costs, on all ranks at once; `cache` has that room. Raises RankLost."""
@@ -160,12 +175,12 @@ class RankZero:
     def describe(self, weights: int) -> str:
         """Words the sums. weights: bytes of this rank's."""
         parts, stage = self.shards.collective.size, self.shards.stage
-        divided = [f"tensor parallel: {parts} ranks, which add up by {self.share.name}"] * (parts > 1)
+        divided = [f"tensor parallel: {parts} ranks, which add up by {self.share.adds_by}"] * (parts > 1)
         if self.shards.whole_experts:
             divided.append("expert parallel: each has some experts whole")
         if stage is not None:
             pieces = f"pipeline parallel: {stage.line.size} stages, of which this has {len(stage.layers)}"
-            divided.append(f"{pieces} layers, joined by {self.share.name}")
+            divided.append(f"{pieces} layers, joined by {self.share.joined_by}")
         return (
             f"{'; '.join(divided)}; weights of all {format_bytes(weights + self.weights)}, of this rank "
             f"{format_bytes(weights)}; the KV pool is that of all ranks together"

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from turnout.config import EngineConfig
 from turnout.core.interfaces.collective import Collective
 from turnout.core.interfaces.models import ModelFamily
-from turnout.core.meeting import Meeting
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.collectives import collective_of_machine, open_collective
 from turnout.models.sharding.plan import ShardPlan, plan_shards
+from turnout.runner.ranks.hosts import RankHosts
+from turnout.runner.ranks.meetings import Meetings
 
 __all__ = ["RankShare"]
+
+BETWEEN_MACHINES = "gloo"
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,10 @@ class RankShare:
     part, whose ranks are the stages of that part.
     """
 
-    name: str
-    """Of the collective."""
+    adds_by: str
+    """The collective of those that divide its layers."""
+    joined_by: str
+    """The collective of the stages."""
     groups: tuple[Collective, ...]
     """Those that this rank is in."""
     shards: ShardPlan
@@ -34,7 +39,7 @@ class RankShare:
     def of(
         cls,
         config: EngineConfig,
-        meeting: Meeting,
+        meetings: Meetings,
         rank: int,
         family: ModelFamily,
         spec: ModelSpec,
@@ -47,14 +52,19 @@ class RankShare:
         """
         parts, stages = config.tensor_parallel_size, config.pipeline_parallel_size
         stage, part = divmod(rank, parts)
-        name = collective_of_machine()
-        groups = [open_collective(name, meeting, part, parts, stage)]
-        opened(groups[0])
-        line = None
-        if stages > 1:
-            line = open_collective(name, meeting, stage, stages, stages + part)
-            opened(line)
-            groups.append(line)
+        hosts, names = RankHosts.of(config), list[str]()
+
+        def joined(members: range, group: int) -> Collective:
+            local = hosts.share_machine(members)
+            names.append(collective_of_machine() if local else BETWEEN_MACHINES)
+            meeting = meetings.here if local else meetings.between
+            assert meeting is not None, "there is one where there are several machines"
+            found = open_collective(names[-1], meeting, members.index(rank), len(members), group)
+            opened(found)
+            return found
+
+        groups = [joined(range(stage * parts, (stage + 1) * parts), stage)]
+        line = joined(range(part, parts * stages, parts), stages + part) if stages > 1 else None
         shards = plan_shards(
             family,
             spec,
@@ -63,4 +73,5 @@ class RankShare:
             config.stage_layers,
             whole_experts=config.enable_expert_parallel,
         )
-        return cls(name, tuple(groups), shards)
+        groups += [] if line is None else [line]
+        return cls(names[0], names[-1], tuple(groups), shards)

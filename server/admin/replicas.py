@@ -56,6 +56,8 @@ class ReplicaState(msgspec.Struct):
     """Requests sent to it that clients wait for."""
     tokens: int
     """Tokens of those requests: prompt and `max_tokens`."""
+    ranks: int
+    """Processes of the engine that compute together, on one or several devices; 0: it has not started yet."""
     restarts: int
     """Engines of it that were lost and replaced."""
     reason: str | None
@@ -120,6 +122,7 @@ def _state(replica: FleetReplica) -> ReplicaState:
         state=replica.condition,
         requests=view.requests,
         tokens=view.tokens,
+        ranks=client.ranks,
         restarts=client.restarts,
         reason=client.failure,
         worker=client.place or None,

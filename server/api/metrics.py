@@ -112,4 +112,5 @@ async def _engine(context: Context, arm: ServedArm, replica: FleetReplica) -> Sc
         client.stats if serving else None,
         snapshot,
         arm.client.ready.kv_bytes_per_token,
+        arm.client.ready.ranks,
     )

@@ -155,6 +155,11 @@ class ProcessClient:
         return self._ready.result()
 
     @property
+    def ranks(self) -> int:
+        """How many processes compute together; 0: not known yet."""
+        return self.ready.ranks if self._started else 0
+
+    @property
     def restarting(self) -> bool:
         """The engine has died, and another one is starting."""
         return self._started and not self._serving and self.failure is None

@@ -33,12 +33,13 @@ class Scrape(Collector):
         stats: Stats | None,
         snapshot: KVSnapshot | None,
         bytes_per_token: int,
+        ranks: int = 1,
     ) -> None:
         self._model = model
         self._restarts = restarts
         self._stats = stats
         self._snapshot = snapshot
-        self._bytes_per_token = bytes_per_token
+        self._bytes_per_token, self._ranks = bytes_per_token, ranks
 
     def collect(self) -> Iterator[Metric]:
         yield from self._counters(
@@ -46,6 +47,7 @@ class Scrape(Collector):
         )
         if self._stats is not None:
             yield from self._gauges(_stats_gauges(self._stats))
+            yield from self._gauges([("engine_ranks", "Processes that compute together.", self._ranks)])
             yield from self._counters(_stats_counters(self._stats))
             yield from self._of_plugins(self._stats.figures)
         if self._snapshot is not None:

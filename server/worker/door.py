@@ -9,7 +9,6 @@ import zmq
 from turnout.core import limits
 from turnout.core.errors import ConfigError
 from turnout.server.engine.remote.link import secured
-from turnout.server.engine.remote.messages import Kind
 from turnout.server.worker.keys import ZAP_DOMAIN, admitting
 
 __all__ = ["Door"]
@@ -43,7 +42,7 @@ class Door:
         self.url = self._socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
         self.fd = self._socket.fileno()
 
-    def send(self, server: bytes, kind: Kind, content: bytes) -> bool:
+    def send(self, server: bytes, kind: bytes, content: bytes) -> bool:
         """False: the server is no longer connected."""
         try:
             self._socket.send_multipart([server, kind, content], zmq.NOBLOCK)

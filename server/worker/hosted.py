@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import tempfile
+from collections.abc import Mapping
 
 from turnout.config import EngineConfig
 from turnout.core.interfaces.launcher import EngineOrder
@@ -20,15 +23,25 @@ class HostedWorker:
     def __init__(self, host: str, order: EngineOrder) -> None:
         """`host`: an address of this machine that the server reaches. The secret key stays here."""
         start_logging(LogStyle(order.log_level, order.log_format), process="worker", replica=order.replica)
-        self.public, secret = made_pair()
+        self.public, self._secret = made_pair()
         self._order = order
-        self._door = Door(f"tcp://{host}:*", self.public, secret, order.public)
+        self._door = Door(f"tcp://{host}:*", self.public, self._secret, order.public)
         self.url = self._door.url
 
-    def run(self, config: str) -> None:
-        """Return when the server has left. Raises TurnoutError if the engine cannot be assembled."""
+    def run(self, config: str, hosts: Mapping[str, str] | None = None) -> None:
+        """Return when the server has left. Raises TurnoutError if the engine cannot be assembled.
+
+        hosts: the public keys of those that take ranks elsewhere, by address.
+        """
+        given = EngineConfig.model_validate_json(config)
         try:
-            worker = Worker(self._door, self._order, EngineConfig.model_validate_json(config), once=True)
-            asyncio.run(worker.run())
+            with tempfile.NamedTemporaryFile("w", prefix="turnout-ranks-") as file:  # for this user alone
+                keys = {"public": self.public, "secret": self._secret, "workers": hosts or {}}
+                file.write(json.dumps(keys))
+                file.flush()
+                if hosts:
+                    given = given.model_copy(update={"rank_key_file": file.name})
+                worker = Worker(self._door, self._order, given, once=True)
+                asyncio.run(worker.run())
         finally:
             self._door.close()

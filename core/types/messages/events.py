@@ -83,6 +83,9 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Whether every request can go on in another engine: all decoding strategies on offer allow it."""
     cpu_kernels: str = ""
     """The kernels that were chosen for a CPU, as the option has them: ``native`` or ``torch``; else empty."""
+    ranks: int = 1
+    """How many processes compute together: those of ``--tensor-parallel-size`` and
+    ``--pipeline-parallel-size``."""
     identity: dict[str, str] = {}
     """What engines that serve together must have in common, by what messages call it; empty: not known."""
     summary: list[str]

@@ -26,7 +26,7 @@ from turnout.core.types.request import RequestSpec, Timing
 from turnout.core.version import own_version
 from turnout.server.engine.remote.messages import Hello, Kind, Refused, Tick, Welcome
 
-__all__ = ["CONNECT_SECONDS", "WorkerLink", "made_pair", "secured"]
+__all__ = ["CONNECT_SECONDS", "EVENTS", "WorkerLink", "made_pair", "secured"]
 
 CONNECT_SECONDS = 30.0
 """How long a worker may take to answer: it may be starting, or another server may be leaving it."""

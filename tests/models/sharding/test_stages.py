@@ -14,7 +14,7 @@ from turnout.models import families
 from turnout.models.meta_model import meta_model
 from turnout.models.random.shapes import Shape, config_of
 from turnout.models.sharding.plan import plan_shards
-from turnout.models.sharding.stages import divide_layers, spec_of_layers
+from turnout.models.sharding.stages import OF_DECODER, divide_layers, spec_of_layers
 from turnout.plugins.kv_backends.paged.host.kv_groups import groups_of
 
 QUICK = ("qwen3-biased", "gpt2", "gemma3")
@@ -62,10 +62,10 @@ def test_layers_are_divided_by_what_they_weigh():
     whole, _ = decoder(24, 5784)
     layer = sum(parameter.numel() for parameter in whole.model.layers[0].parameters())
     assert whole.lm_head.weight.numel() == 12 * layer
-    assert divide_layers(whole, 2, "") == (range(15), range(15, 24))
-    assert [len(each) for each in divide_layers(decoder(9, 160)[0], 3, "")] == [3, 3, 3]
+    assert divide_layers(whole, OF_DECODER, 2, "") == (range(15), range(15, 24))
+    assert [len(each) for each in divide_layers(decoder(9, 160)[0], OF_DECODER, 3, "")] == [3, 3, 3]
     with pytest.raises(ConfigError, match=r"pipeline_parallel_size=3 .* it has 2 layers, and each stage"):
-        divide_layers(decoder(2, 160)[0], 3, "Llama")
+        divide_layers(decoder(2, 160)[0], OF_DECODER, 3, "Llama")
 
 
 @pytest.mark.parametrize("layers", [(1, 2), (4,), (0, 4), (2, 1, 1)])

@@ -18,7 +18,8 @@ from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError
 from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.launchers import ray_cluster
-from turnout.plugins.launchers.ray_cluster import RayCluster
+from turnout.plugins.launchers.ray_cluster import RayCluster, machines_of, shared_out
+from turnout.server.engine.client import FACTORY
 from turnout.text.tokenizer import load_tokenizer
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -34,6 +35,16 @@ def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatc
         RayCluster()
 
 
+def test_ranks_of_an_engine_are_neighbours_where_nodes_have_as_many() -> None:
+    nodes = {0: "a", 1: "b", 2: "a", 3: "b"}
+    assert shared_out(nodes, 1) == [(0,), (1,), (2,), (3,)]
+    engines = shared_out(nodes, 2)
+    assert engines == [(0, 2), (1, 3)]
+    assert [machines_of(each, nodes) for each in engines] == [[[0, 2]], [[1, 3]]]
+    assert machines_of((0, 2, 1, 3), nodes) == [[0, 2], [1, 3]]
+    assert machines_of((0, 2, 1), nodes) == [[0], [2], [1]], "each as if on a node of its own"
+
+
 def text(chunks: list[dict[str, Any]]) -> str:
     return "".join(choice["text"] for chunk in chunks for choice in chunk["choices"])
 
@@ -43,10 +54,10 @@ def states(server: RunningServer) -> dict[str, str]:
     return {replica["name"]: replica["state"] for replica in listed}
 
 
-def actors() -> list[psutil.Process]:
-    """The processes of actors that run engines."""
+def actors(kind: str = "EngineActor") -> list[psutil.Process]:
+    """The processes of actors, by default of those that run engines."""
     found = psutil.process_iter(["cmdline"])
-    return [each for each in found if "EngineActor" in " ".join(each.info["cmdline"] or ())]
+    return [each for each in found if kind in " ".join(each.info["cmdline"] or ())]
 
 
 def delivered(server: RunningServer) -> int:
@@ -96,3 +107,23 @@ def test_engines_are_spread_and_streams_outlive_an_actor(server: RunningServer) 
     assert server.post("/admin/replicas", action="remove", replica="0").status_code == 200
     eventually(lambda: states(server) == {"1": "serving"} and len(actors()) == 1, 20)
     assert text(events(server, COMPLETIONS, **BODY)) == alone
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_ranks_of_an_engine_are_on_two_nodes(cluster: Any) -> None:
+    """Streams go on when the actor that takes ranks is killed."""
+    folder = resolve_model("turnout-tiny")
+    config = ServerConfig(launcher="ray:strategy=STRICT_SPREAD", ray_address=cluster.address)
+    engine = EngineConfig(model=str(folder), pipeline_parallel_size=2, kv_memory=2**26)
+    body = {"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    with running(load_tokenizer(folder), engine, config, factory=FACTORY) as server:
+        assert server.http.get("/admin/replicas").json()["replicas"][0]["ranks"] == 2
+        whole = text(events(server, COMPLETIONS, **body))
+        assert len(whole) > 60
+        (ranks,) = actors("RanksActor")
+        with ThreadPoolExecutor(4) as pool:
+            streams = [pool.submit(events, server, COMPLETIONS, **body) for _ in range(4)]
+            eventually(lambda: delivered(server) > 20)
+            os.kill(ranks.pid, signal.SIGKILL)
+            assert [text(stream.result(120)) for stream in streams] == [whole] * 4

@@ -182,6 +182,7 @@ export const en = {
   requests: "requests",
   restarts: "restarts",
   worker: "worker",
+  ranks: "{count} ranks",
   drain: "Drain",
   restart: "Restart",
   remove: "Remove",

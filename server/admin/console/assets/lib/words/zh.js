@@ -182,6 +182,7 @@ export const zh = {
   requests: "请求",
   restarts: "重启",
   worker: "工作机",
+  ranks: "{count} 个 rank",
   drain: "排空",
   restart: "重启",
   remove: "移除",

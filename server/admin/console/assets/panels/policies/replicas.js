@@ -43,9 +43,10 @@ export class Replicas {
     this.body.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)), router);
   }
 
-  #row({ name, state, requests, tokens, restarts, reason, worker }) {
+  #row({ name, state, requests, tokens, ranks, restarts, reason, worker }) {
     const buttons = ACTIONS.map((action) => el("button", { type: "button", t: action, onclick: () => this.#act(action, name) }));
-    const where = [reason && el("div", { class: "bad", text: reason }), worker && el("div", { class: "dim", text: worker })];
+    const divided = ranks > 1 && el("div", { class: "dim", text: t("ranks", { count: count(ranks) }) });
+    const where = [reason && el("div", { class: "bad", text: reason }), worker && el("div", { class: "dim", text: worker }), divided];
     return el(
       "tr",
       {},
