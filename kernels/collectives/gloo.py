@@ -35,10 +35,14 @@ class Gloo(OverTorch):
 
 
 def _connections() -> dict[int, int]:
-    """Returns the descriptors of this process that are TCP sockets, each with its inode."""
+    """Returns the descriptors of this process that are TCP connections, each with its inode."""
     found = {}
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as each:
-            if each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM:
+            listens = each.getsockopt(
+                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+            )  # gloo ends the process for these
+            tcp = each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
+            if tcp and not listens:
                 found[descriptor] = os.fstat(descriptor).st_ino
     return found
