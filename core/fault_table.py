@@ -147,7 +147,7 @@ FAULTS = (
     ),
     Fault("quantization", ("exporter", "export", "config"), Ends.COMMAND, "layers that are written are kept"),
     Fault("model", ("forward", "logits"), Ends.ENGINE, _RESUMES),
-    Fault("model", ("spec", "parameter_count", "build", "rename"), Ends.START, _NOT_STARTED),
+    Fault("model", ("spec", "parameter_count", "build", "division", "rename"), Ends.START, _NOT_STARTED),
     Fault("router", ("route",), Ends.COMMAND, "nothing is simulated"),
     Fault("launcher", ("expect", "launch", "configure"), Ends.START, _NOT_STARTED),
     Fault("launcher", ("connected", "kill", "close"), Ends.NOTHING, "the server goes on"),

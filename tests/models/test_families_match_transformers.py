@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -157,7 +158,9 @@ class TestDynamicRope:
     def fed_one_by_one(self, model: Any, tokens: list[int]) -> torch.Tensor:
         cache, rows = None, []
         for token in tokens:
-            out = model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+            with warnings.catch_warnings():  # later versions of transformers call it `cache`
+                warnings.simplefilter("ignore", FutureWarning)
+                out = model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
             cache = out.past_key_values
             rows.append(out.logits[0])
         return torch.cat(rows)

@@ -173,5 +173,8 @@ def test_what_must_stay_in_float32_does(tmp_path: Path) -> None:
         loaded = load_model(tmp_path, family, family.spec(read_config(tmp_path)), context, progress=False)
         found = {value.dtype for name, value in loaded.named_parameters() if "correction" in name}
         assert found == {torch.float32}
-        others = {value.dtype for name, value in loaded.named_parameters() if "correction" not in name}
+        kept = ("correction", "mlp.gate.weight")  # the latter by later versions of transformers
+        others = {
+            value.dtype for name, value in loaded.named_parameters() if not any(part in name for part in kept)
+        }
         assert others == {torch.bfloat16}

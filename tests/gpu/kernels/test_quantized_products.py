@@ -174,7 +174,10 @@ def test_layers_that_read_the_same_input_become_one(
     with torch.inference_mode():
         layers = [scheme.convert(linear, ComputeContext(device, torch.float32)) for linear in linears]
         joint, x = layers[0].join(layers[1:]), torch.randn(3, 128, device=device)
-        assert joint(x).equal(torch.cat([layer(x) for layer in layers], dim=1))
+        apart = torch.cat([layer(x) for layer in layers], dim=1)
+        # Triton's interpreter multiplies by NumPy, whose order of adding depends on shapes on some CPUs.
+        most = 1e-5 if device.type == "cpu" else 0
+        torch.testing.assert_close(joint(x), apart, rtol=0, atol=most)
         assert joint.out_features == 144 and type(joint) is type(layers[0])
 
 
