@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from card_tensors import Tensors
@@ -23,6 +25,21 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 @pytest.fixture
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture
+def products_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter multiplies by NumPy, whose library has on some CPUs one order of adding up for few rows
+    or columns and another for many. A GPU's units have one."""
+
+    def in_order(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        a, b = a.astype(dtype), b.astype(dtype)
+        total = np.zeros((a.shape[0], b.shape[1]), dtype)
+        for k in range(a.shape[1]):
+            total += a[:, k : k + 1] * b[k]
+        return total
+
+    monkeypatch.setattr(np, "matmul", in_order)
 
 
 @pytest.fixture(scope="session")

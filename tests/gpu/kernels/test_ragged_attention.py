@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from ragged_case import DECODING, MIXED, Case
 
 from turnout.plugins.kv_backends.paged.device.kernels import ragged_attention as module
@@ -119,20 +117,6 @@ def test_sinks_count_once_where_a_prefix_is_read_once(device: torch.device) -> N
 @pytest.mark.parametrize("past", [40, 520])
 def test_rules_in_a_shaped_step(past: int, device: torch.device) -> None:
     Case(4, 2, 64, 16, [(past, 1), (past + 9, 1), (0, 1)], shaped=True, **RULES["all"]).check(device)
-
-
-@pytest.fixture
-def products_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter multiplies by NumPy, whose library has on some CPUs one order of adding up for few rows
-    and another for many. A GPU's units have one."""
-
-    def in_order(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        total = np.zeros((a.shape[0], b.shape[1]), dtype)
-        for k in range(a.shape[1]):
-            total += a[:, k : k + 1] * b[k]
-        return total
-
-    monkeypatch.setattr(np, "matmul", in_order)
 
 
 @pytest.mark.usefixtures("products_in_order")

@@ -177,9 +177,8 @@ def test_a_pipeline_halves_what_tokens_take_and_not_what_weights_take() -> None:
 
 def test_experts_of_their_own_gpu_take_longer_for_being_chosen_unevenly() -> None:
     by_parts, whole = decode_and_prefill("h100-8x7b-tp4"), decode_and_prefill("h100-8x7b-tp4-ep")
-    for parts, experts in zip(by_parts, whole, strict=True):
-        assert parts <= experts < 1.25 * parts
-    assert whole[1] > by_parts[1]
+    assert whole[0] == by_parts[0], "a step that decodes waits for memory, and reads as much"
+    assert by_parts[1] < whole[1] < 1.25 * by_parts[1]
 
 
 @pytest.mark.parametrize(
