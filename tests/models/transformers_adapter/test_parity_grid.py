@@ -86,10 +86,6 @@ def are_greedy(model: Any, prompt: list[int], tokens: list[int]) -> bool:
     return bool((logits.max(-1).values - chosen <= TIE * logits.abs().max()).all())
 
 
-def greedy(tokens: int) -> SamplingParams:
-    return SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-
-
 @cache
 def token_bytes(folder: Path) -> int:
     """Returns the bytes of a token's keys and values."""
@@ -118,8 +114,9 @@ def test_greedy_tokens_are_those_of_transformers(
     if preempts:  # room for half of what the requests come to
         options["kv_memory"] = sum(len(prompt) + TOKENS for prompt in PROMPTS) // 2 * token_bytes(folder)
     llm = LLM(str(folder), model_impl="transformers", **options)
-    answers = llm.generate(PROMPTS, greedy(TOKENS), progress=False)
-    again = llm.generate(PROMPTS[:2], greedy(TOKENS // 4), progress=False)
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
+    answers = llm.generate(PROMPTS, params, progress=False)
+    again = llm.generate(PROMPTS[:2], params, progress=False)
     for prompt, answer in zip([*PROMPTS, *PROMPTS[:2]], [*answers, *again], strict=True):
         tokens = list(answer.outputs[0].token_ids)
         assert are_greedy(model, prompt, tokens)
