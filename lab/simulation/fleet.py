@@ -34,6 +34,7 @@ from turnout.lab.simulation.news import News
 from turnout.lab.simulation.recording import Recording
 from turnout.lab.simulation.replica import SimulatedReplica, StepWatch, Totals
 from turnout.lab.simulation.routing import Routing
+from turnout.lab.simulation.script import Script
 from turnout.lab.simulation.traffic import Traffic
 
 __all__ = ["Fleet", "Mix", "Specs", "announcers_of"]
@@ -88,8 +89,13 @@ class Mix:
         """Of a request's output."""
         return seed_of(self._seed, index)
 
-    def answered(self, index: int, tokens: Sequence[int]) -> None:
-        self._prompts.answered(index, tokens)
+    def end(self, record: Record, script: Script) -> None:
+        """Notes what a request was answered, by which its session goes on."""
+        seed = self.seed_of(record.index)
+        record.digest = f"{seed}:{record.prompt_tokens}:{record.output_tokens}"
+        if record.job.session:
+            output = script.tokens(seed, record.prompt_tokens, record.output_tokens)
+            self._prompts.answered(record.index, output)
 
 
 class Fleet:
@@ -218,11 +224,7 @@ class Fleet:
         number, tokens = self._place.pop(record.index, (0, 0))
         if tokens:
             self._routing.count(number, -1, -tokens)
-        seed = mix.seed_of(record.index)
-        record.digest = f"{seed}:{record.prompt_tokens}:{record.output_tokens}"
-        if record.job.session:
-            output = self._script.tokens(seed, record.prompt_tokens, record.output_tokens)
-            mix.answered(record.index, output)
+        mix.end(record, self._script)
 
 
 def announcers_of(engines: Sequence[SimulatedEngine]) -> list[PrefixAnnouncer]:

@@ -207,8 +207,8 @@ class _Loader:
         layers = {each: self.module.get_submodule(each) for each in (name, *stored.tied)}
         for each, layer in layers.items():
             if isinstance(layer, nn.Linear):
-                share = self._share_of(each, layer, adopter)
-                like, given = whole_layer(layer, share), replace(context, share=share)
+                share = self._share_of(each, layer)
+                like, given = whole_layer(layer, share), self._with_share(share, adopter)
                 assert isinstance(like, nn.Linear)
                 with as_plugin_errors(f"{_title(adopter)} on {each}: adopt"):
                     adopted = self._check.checked(adopter.adopt(each, tensors, like, given), layer)
@@ -228,8 +228,8 @@ class _Loader:
         adopter: Adopter,
     ) -> None:
         """rows: of the head that the embedding is tied to."""
-        share = self._share_of(name, layer, adopter)
-        like, context = whole_layer(layer, share), replace(self.context, share=share)
+        share = self._share_of(name, layer)
+        like, context = whole_layer(layer, share), self._with_share(share, adopter)
         assert isinstance(like, nn.Embedding)
         with as_plugin_errors(f"{_title(adopter)} on {name}: adopt_embedding"):
             table = (
@@ -239,17 +239,18 @@ class _Loader:
             )
         self._place_adopted(name, table, adopter)
 
-    def _share_of(
-        self, name: str, layer: nn.Linear | nn.Embedding, by: Quantizer | Adopter
-    ) -> LayerShare | None:
-        """Returns what this rank has of a layer; None: all. Raises ConfigError if `by` cannot divide it."""
-        share = None if self._shards is None else self._shards.share_of(name, layer)
+    def _share_of(self, name: str, layer: nn.Linear | nn.Embedding) -> LayerShare | None:
+        """Returns what this rank has of a layer; None: all."""
+        return None if self._shards is None else self._shards.share_of(name, layer)
+
+    def _with_share(self, share: LayerShare | None, by: Quantizer | Adopter) -> ComputeContext:
+        """Returns the context in which `by` makes a layer. Raises ConfigError if it cannot divide one."""
         if share is not None and not by.divides and (isinstance(by, Adopter) or share.splits_inputs):
             raise ConfigError(
-                f"{_title(by)} cannot quantize layers that ranks divide, such as {name}; leave "
+                f"{_title(by)} cannot quantize layers that ranks divide, such as {share.layer}; leave "
                 "--tensor-parallel-size out, or choose another quantization"
             )
-        return share
+        return replace(self.context, share=share)
 
     def _place_adopted(self, name: str, adopted: nn.Module, adopter: Adopter) -> None:
         name_plugin(adopted, _title(adopter))
@@ -266,13 +267,13 @@ class _Loader:
         layer = self.module.get_submodule(name)
         if not is_linear(layer) or any(value.is_meta for value in layer.parameters()):
             return False
-        share = None if self._shards is None else self._shards.share_of(name, layer)
+        share = self._share_of(name, layer)
         like = whole_layer(layer, share)
         assert isinstance(like, nn.Linear)
         with as_plugin_errors(f"{_title(quantizer)} on {name}: wants"):
             if not quantizer.wants(name, like):
                 return False
-        context = replace(self.context, share=self._share_of(name, layer, quantizer))
+        context = self._with_share(share, quantizer)
         with as_plugin_errors(f"{_title(quantizer)} on {name}: convert_named"):
             converted = self._check.checked(quantizer.convert_named(name, layer, context), layer)
         name_plugin(converted, _title(quantizer))

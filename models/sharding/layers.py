@@ -66,23 +66,30 @@ def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
         module.set_submodule(name, DECLARED[way](module.get_submodule(name), collective))
 
 
-class Scaled(nn.Module):
-    """A linear layer that rounds its inputs, which are split: all ranks by the largest of a whole row."""
+class _SplitInputs(nn.Module):
+    """A linear layer of whose inputs each rank has a part."""
 
     def __init__(self, layer: nn.Module, collective: Collective) -> None:
         super().__init__()
         self.layer, self.collective = layer, collective
-        scaled = layer_capabilities(layer).scaled
-        assert scaled is not None
-        self._scaled = scaled
 
     @property
     def capabilities(self) -> LayerCapabilities:
-        """Of the layer, for kernels that exchange largest numbers themselves."""
+        """Of the layer, for kernels that compute all layers in one call, and exchange numbers in it."""
         weights, group = layer_capabilities(self.layer).native_weights, native_group(self.collective)
         if group is None:
             return LayerCapabilities()
         return LayerCapabilities(native_weights=weights, native_group=group)
+
+
+class Scaled(_SplitInputs):
+    """A linear layer that rounds its inputs, which are split: all ranks by the largest of a whole row."""
+
+    def __init__(self, layer: nn.Module, collective: Collective) -> None:
+        super().__init__(layer, collective)
+        scaled = layer_capabilities(layer).scaled
+        assert scaled is not None
+        self._scaled = scaled
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
@@ -92,20 +99,8 @@ class Scaled(nn.Module):
         return out.view(*x.shape[:-1], -1)
 
 
-class Summed(nn.Module):
+class Summed(_SplitInputs):
     """A linear layer whose inputs are split: ranks add up what they put out. The bias is rank 0's."""
-
-    def __init__(self, layer: nn.Module, collective: Collective) -> None:
-        super().__init__()
-        self.layer, self.collective = layer, collective
-
-    @property
-    def capabilities(self) -> LayerCapabilities:
-        """Of the layer, for kernels that compute all layers in one call, and add up in it."""
-        weights, group = layer_capabilities(self.layer).native_weights, native_group(self.collective)
-        if group is None:
-            return LayerCapabilities()
-        return LayerCapabilities(native_weights=weights, native_group=group)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.collective.all_reduce(self.layer(x))

@@ -73,7 +73,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     parsed = parse_config(config)
     _check_decoder(architecture, parsed)
     _check_version(architecture)
-    # A reason to refuse it goes first: whoever states its longest context should not see it refused then.
+    # A reason to refuse the model goes before a missing length, which a user would state in vain.
     rules = read_rules(parsed, getattr(parsed, "max_position_embeddings", None) or UNKNOWN)
     positions = longest_of(parsed)
     first = rules[0]

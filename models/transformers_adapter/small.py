@@ -68,9 +68,6 @@ SHARING = "num_kv_shared_layers"
 OWN = "per_layer_config"
 """The config's name of what single layers have otherwise, by their numbers."""
 
-OWN_WIDTH = 2
-"""How many times as wide the heads of layers are that a config gives a width of their own."""
-
 
 def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
     """Returns a small config of the same class. sizes: what to set beside `SIZES`, or instead.

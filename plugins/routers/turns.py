@@ -36,12 +36,12 @@ class Places:
 
     def of(self, names: Iterable[str], replicas: Sequence[Replica]) -> list[int]:
         """Returns the indices of those of these names, as far as they are there."""
-        found = []
+        found, fresh = [], False
         for name in names:
             at = self._places.get(name, -1)
-            if not (0 <= at < len(replicas) and replicas[at].name == name):
+            if not fresh and not (0 <= at < len(replicas) and replicas[at].name == name):
                 self._places = {replica.name: index for index, replica in enumerate(replicas)}
-                at = self._places.get(name, -1)
+                at, fresh = self._places.get(name, -1), True
             if at >= 0:
                 found.append(at)
         return found

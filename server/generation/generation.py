@@ -93,7 +93,7 @@ class Generation:
     hold: Callable[[int], None] = _unbounded
     """Told now and then how many bytes the answer takes by now; may raise Overloaded."""
     direct: Direct | None = field(default=None, init=False)
-    """Shows what comes while nobody asks `deltas` for more than they have given; None: they give all."""
+    """Shows deltas that come while the reader of `deltas` waits for the next; None: the reader gets all."""
     _submit: Submit | None = field(default=None, init=False)
     """None: the client's own."""
     _began: float = field(init=False)

@@ -135,10 +135,7 @@ class WindowedFleet:
         record, number, tokens = self._open.pop(index)
         if tokens:
             self._routing.count(number, -1, -tokens)
-        seed = due.mix.seed_of(index)
-        record.digest = f"{seed}:{record.prompt_tokens}:{record.output_tokens}"
-        if record.job.session:
-            due.mix.answered(index, self._script.tokens(seed, record.prompt_tokens, record.output_tokens))
+        due.mix.end(record, self._script)
         due.follow(index, at)
         return record
 

@@ -1,4 +1,4 @@
-"""``GET /admin/history``: figures of the last hour, which are kept while nobody watches too.
+"""``GET /admin/history``: figures of the last hour, which the server keeps whether or not a client watches.
 
 Every 15 seconds there is a point of each engine, made of what its reports and the server's metrics count
 anyway: what the engine computed meanwhile, and its state at the end. Latencies are of all replicas of an arm.

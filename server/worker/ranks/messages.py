@@ -22,8 +22,6 @@ class Kind(bytes, Enum):
     """From a proxy: no more frames come."""
     WORD = b"word"
     """From a follower; without content a sign of life."""
-    ERRORS = b"errors"
-    """What a follower wrote to standard error."""
     GONE = b"gone"
     """The follower has ended: how, as a clause, or nothing where it was told to."""
     REFUSED = b"refused"

@@ -124,8 +124,6 @@ class _Proxy:
                 self._words.send(content)
             elif kind == Kind.WORD:
                 self._words.beat()
-            elif kind == Kind.ERRORS:
-                os.write(2, content)
             elif kind == Kind.GONE and not content:
                 self._exit("")
             elif kind == Kind.GONE:
