@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,72 @@ def _range(text: str) -> range:
     return range(int(first), int(end))
 
 
+# ------------------------------------------------------------------ what hangs ends
+#
+# pytest-timeout raises an exception in the main thread: not while another holds the GIL or a call goes on in
+# spite of signals, and not in the teardown of a test that failed. Well after a test's time, a thread without
+# the GIL ends the process with the tracebacks of all threads, and pytest-xdist starts another worker.
+
+GRACE = 120.0
+"""Seconds that a test has after pytest-timeout has interrupted it."""
+END_OF_SESSION = 60.0
+"""Seconds that a process has for what it does after its last test."""
+STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[STDERR] = os.dup(2)  # before pytest captures what tests write there
+
+
+def _end_after(seconds: float, config: pytest.Config) -> None:
+    faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
+
+
+def _end_when_it_hangs(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("timeout")
+    timeout = marker.args[0] if marker else item.config.getoption("timeout", None)
+    if timeout is None:
+        timeout = item.config.getini("timeout") or 0
+    if float(timeout) > 0:
+        _end_after(float(timeout) + GRACE, item.config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    _end_when_it_hangs(item)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Anew, since pytest cancels it where a test fails, for those who then debug."""
+    _end_when_it_hangs(item)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """One failure: pytest-xdist would give the test to the next worker, until too many have ended."""
+    file = crashitem.partition("::")[0]
+    if unit := sched.workqueue.get(file):
+        unit[crashitem] = True
+        if all(unit.values()):
+            del sched.workqueue[file]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """Until the interpreter ends; but a worker waits for others, and pytest-xdist sees to it that it ends."""
+    _end_after(END_OF_SESSION, session.config)
+    try:
+        return (yield)
+    finally:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            faulthandler.cancel_dump_traceback_later()
+
+
 # What follows imports torch when it is asked for: many tests never do.
 
 
@@ -69,6 +137,16 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = Shape(64, 2, 4, 2, 96, 160, max_positions=512, theta=10_000.0)
     write_random_checkpoint(folder, config_of(shape, "qwen2", dtype="float32"), seed=5)
     return folder
+
+
+@pytest.fixture
+def fresh_kernels() -> Iterator[None]:
+    """For tests that change which CPU kernels there are: what others find does not depend on their order."""
+    from turnout.kernels import choice
+
+    choice._kernels.cache_clear()
+    yield
+    choice._kernels.cache_clear()
 
 
 @pytest.fixture(scope="session")

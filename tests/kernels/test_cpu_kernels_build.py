@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,13 @@ from turnout.kernels.build import BuildError, built_library
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
+pytestmark = pytest.mark.usefixtures("fresh_kernels")
+
+
 @pytest.fixture(autouse=True)
-def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Neither what was compiled before nor what this process has loaded is found."""
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was compiled before is not found."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    choice._kernels.cache_clear()
-    yield
-    choice._kernels.cache_clear()
 
 
 def script(path: Path, text: str) -> Path:
@@ -32,9 +31,12 @@ def script(path: Path, text: str) -> Path:
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no compiler")
-def test_they_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without optimizing, which takes longest: tests that compute build with all `FLAGS`."""
-    monkeypatch.setattr(build, "FLAGS", tuple(flag for flag in build.FLAGS if flag != "-O3"))
+def test_they_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source that compiles fastest: tests that compute build all of them, with all `FLAGS`."""
+    sources = tmp_path / "native"
+    sources.mkdir()
+    shutil.copy(build.SOURCES / "identity.cpp", sources)
+    monkeypatch.setattr(build, "SOURCES", sources)
     library = built_library()
     assert [file.name for file in library.path.parent.iterdir()] == ["kernels.so"]
     monkeypatch.setattr(build, "_compile", None)

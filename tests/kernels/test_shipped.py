@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ import torch
 from click.testing import CliRunner
 
 from turnout.cli.main import cli
-from turnout.kernels import build, choice, choose_kernels, cpu_kernels, shipped
-from turnout.kernels.build import BuildError, build_for_shipping, built_library
+from turnout.kernels import build, choose_kernels, cpu_kernels, shipped
+from turnout.kernels.build import BuildError, build_for_shipping, built_library, compiled_library
 from turnout.kernels.shipped import VARIABLE, library_name
 from turnout.kernels.variants import usable_variants
 
@@ -23,24 +22,31 @@ has_compiler = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The best variant, compiled without optimizing, which takes longest."""
+@pytest.fixture(
+    scope="module", params=["compiled before", pytest.param("compiled to ship", marks=pytest.mark.slow)]
+)
+def libraries(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The best variant: as this machine has it, or compiled, which takes long even without optimizing."""
     folder = tmp_path_factory.mktemp("libraries")
+    compiled = compiled_library(BEST).path if request.param == "compiled before" else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "FLAGS", tuple(flag for flag in build.FLAGS if flag != "-O3"))
         patch.setattr(build, "VARIANTS", (BEST,))
+        if compiled is not None:
+            patch.setattr(
+                build, "_compile", lambda _, flags, library, seconds: shutil.copy(compiled, library)
+            )
         assert [name for name, _ in build_for_shipping(folder)] == [BEST.name]
     return folder
 
 
+pytestmark = pytest.mark.usefixtures("fresh_kernels")
+
+
 @pytest.fixture(autouse=True)
-def machine_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def machine_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    choice._kernels.cache_clear()
-    yield
-    choice._kernels.cache_clear()
 
 
 @has_compiler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from turnout.kernels import choice, choose_kernels, variants
+from turnout.kernels import choose_kernels, variants
 from turnout.kernels.variants import VARIABLE, VARIANTS, VariantError, cpu_features, usable_variants
 
 CPU = torch.device("cpu")
@@ -49,6 +49,7 @@ def test_a_named_variant_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [variant.name for variant in usable_variants()] == ["avx2"]
 
 
+@pytest.mark.usefixtures("fresh_kernels")
 @pytest.mark.parametrize(
     ("features", "name", "why"),
     [
@@ -64,9 +65,7 @@ def test_a_named_variant_that_cannot_be_had_is_refused(
     monkeypatch.setenv(VARIABLE, name)
     with pytest.raises(VariantError, match=f"{VARIABLE}={name}: {why}"):
         usable_variants()
-    choice._kernels.cache_clear()
     assert why in choose_kernels("auto", CPU, torch.float32).note
-    choice._kernels.cache_clear()
 
 
 def test_an_older_compiler_gets_a_variant_that_it_knows(
