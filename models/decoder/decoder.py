@@ -25,8 +25,6 @@ LayerMaker = Callable[[int], nn.Module]
 class Decoder(nn.Module):
     """A causal language model over a flat ragged batch."""
 
-    capabilities = ModelCapabilities(picks_rows=True, float32=("e_score_correction_bias",))
-
     def __init__(
         self,
         spec: ModelSpec,
@@ -36,12 +34,15 @@ class Decoder(nn.Module):
         rotary: RotaryByLayer | None = None,
         before: nn.Module | None = None,
         after: nn.Module | None = None,
+        wide: tuple[str, ...] = (),
     ) -> None:
         """layer: None: `plain_layer`; norm: the last one; rotary: None: `spec.rope` in all layers.
 
-        before: what the embedded tokens go through, with their positions; after: what logits go through.
+        before: what the embedded tokens go through, with their positions; after: what logits go through;
+        wide: parts of the names of parameters that stay in float32.
         """
         super().__init__()
+        self.capabilities = ModelCapabilities(picks_rows=True, float32=("e_score_correction_bias", *wide))
         self.model = DecoderStack(spec, layer or plain_layer(spec), norm, rotary, before)
         self.lm_head = Linear(spec.hidden_size, spec.vocab_size, bias=False)
         self.after = after

@@ -75,7 +75,7 @@ class DeepseekV2(DecoderFamily):
             return DecoderLayer(spec, LatentAttention(sizes, number, spec.qkv_bias), mlp(number))
 
         rotary = RotaryByLayer([make_rotary(spec.rope, spec.turned)], [0] * spec.layers)
-        return Decoder(spec, layer, rotary=rotary)
+        return Decoder(spec, layer, rotary=rotary, wide=("mlp.gate",))
 
     def router(self, spec: DeepseekSpec) -> Router:
         """Builds a layer's router."""

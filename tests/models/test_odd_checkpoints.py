@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from family_checkpoints import write_checkpoint
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -175,8 +176,33 @@ def test_what_must_stay_in_float32_does(tmp_path: Path) -> None:
         assert found == {torch.float32}
         others = {name: value.dtype for name, value in loaded.named_parameters() if "correction" not in name}
         gate = others.pop("model.layers.0.mlp.gate.weight")
-        wide = implementation == "transformers" and "gate.weight" in (
-            model._keep_in_fp32_modules_strict or ()
-        )
-        assert gate == (torch.float32 if wide else torch.bfloat16)  # as the version of transformers has it
+        later = "gate.weight" in (model._keep_in_fp32_modules_strict or ())  # versions of transformers
+        assert gate == (torch.float32 if later or implementation == "deepseek-v3" else torch.bfloat16)
         assert {*others.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(("kind", "name"), [("DeepseekV2", "deepseek-v2"), ("DeepseekV3", "deepseek-v3")])
+def test_a_router_in_float32_chooses_as_that_of_transformers(kind: str, name: str, tmp_path: Path) -> None:
+    """A checkpoint in float32, computed in bfloat16: routers with rounded weights chose other experts."""
+    import transformers
+
+    theirs = getattr(transformers, f"{kind}ForCausalLM")
+    if "gate.weight" not in (theirs._keep_in_fp32_modules_strict or ()):
+        pytest.skip("this version of transformers rounds the weights of routers")
+    write_checkpoint(name, tmp_path)
+    family = Registry.load().create("model", name)
+    context = ComputeContext(torch.device("cpu"), torch.bfloat16)
+    ours = load_model(tmp_path, family, family.spec(read_config(tmp_path)), context, progress=False)
+    model = theirs.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    for layer, like in zip(ours.model.layers, model.model.layers, strict=True):
+        if not hasattr(layer.mlp, "gate"):
+            continue
+        x = torch.randn(40, like.mlp.gate.weight.shape[1]).bfloat16()
+        with torch.inference_mode():
+            chosen, weights = layer.mlp.gate(x)
+            _, *expected = like.mlp.gate(x)
+        found, wanted = (
+            torch.zeros(40, len(like.mlp.gate.weight)).scatter(1, experts, heavy.float())
+            for experts, heavy in ((chosen, weights), (expected[1], expected[0]))
+        )
+        torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-6)
