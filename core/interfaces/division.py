@@ -39,6 +39,8 @@ class Cut:
     groups: int = 1
     """The dimension is so many equal groups one after another, as gates and ups are in one tensor, of each of
     which a rank has its part."""
+    parts: int = 0
+    """How many parts there are where they are fewer than ranks: neighbours have the same one. 0: as many."""
 
 
 @dataclass(frozen=True)

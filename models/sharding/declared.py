@@ -50,15 +50,17 @@ def declared_parts(
 
 
 def _part(name: str, shape: torch.Size, cut: Cut, spec: ModelSpec, size: int, rank: int) -> Part:
+    parts = cut.parts or size
     group, rest = divmod(shape[cut.dim], cut.groups)
-    width, more = divmod(group, size)
+    width, more = divmod(group, parts)
     if rest or more:
         of_groups = f" in {cut.groups} groups" if cut.groups > 1 else ""
         raise ConfigError(
             f"tensor_parallel_size={size} cannot divide {spec.architecture}: {name} is {shape[cut.dim]:,} "
-            f"wide{of_groups}, which {size} does not divide"
+            f"wide{of_groups}, which {parts} does not divide"
         )
-    return Part(cut.dim, rank * width, (rank + 1) * width, shape[cut.dim], group if cut.groups > 1 else 0)
+    number = rank * parts // size
+    return Part(cut.dim, number * width, (number + 1) * width, shape[cut.dim], group if cut.groups > 1 else 0)
 
 
 def cut_parameters(module: nn.Module, parts: Mapping[str, Part]) -> None:

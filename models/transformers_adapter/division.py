@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -11,9 +11,12 @@ from turnout.core.errors import ConfigError, describe_error
 from turnout.core.interfaces.division import Division
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.model_spec import ModelSpec
+from turnout.models.transformers_adapter.attention import IMPLEMENTATION
+from turnout.models.transformers_adapter.building import build_empty
 from turnout.models.transformers_adapter.check import adapted_of
 from turnout.models.transformers_adapter.exchange.layers import Exchanges
-from turnout.models.transformers_adapter.ranks.plans import stage_names, tensor_plan
+from turnout.models.transformers_adapter.exchange.places import without_numbers
+from turnout.models.transformers_adapter.ranks.plans import stage_names, tensor_plan, with_shared_keys
 from turnout.models.transformers_adapter.ranks.trial import RANKS, Heads, try_parts, try_stages
 from turnout.models.transformers_adapter.small import HEADS, shrunk
 from turnout.models.transformers_adapter.trial import Trial, on_one_thread
@@ -40,8 +43,10 @@ def divide(
     asked = f"tensor_parallel_size={parts}" if parts > 1 else f"pipeline_parallel_size={stages}"
     with on_one_thread():
         try:
-            trial = Trial.of(_small(config, spec))
+            few = any(rule.kv_heads % parts for rule in attention)
+            trial = Trial.of(_small(config, spec, few=few))
             _ = trial.expected
+            keys = _key_parameters(config) if few else frozenset[str]()
         except Exception as error:  # classes of transformers raise what they like for sizes that don't fit
             raise _refused(
                 asked, causal, f"no small one could be made to try it: {describe_error(error)}"
@@ -59,18 +64,35 @@ def divide(
             pipeline = names.parts
         if parts == 1:
             return Division(attention, pipeline=pipeline)
-        plan = tensor_plan(causal, spec.vocab_size)
-        local = _local(
-            attention, trial.rules, _checked_heads(trial, causal, exchanges, spec, parts), spec, parts
-        )
-        return Division(local, plan.cuts, plan.ways, pipeline)
+        plan = with_shared_keys(tensor_plan(causal, spec.vocab_size), keys, attention, parts)
+        heads = _checked_heads(trial, causal, exchanges, spec, parts, keys)
+        return Division(_local(attention, trial.rules, heads, spec, parts), plan.cuts, plan.ways, pipeline)
 
 
-def _small(config: PreTrainedConfig, spec: ModelSpec) -> PreTrainedConfig:
-    """Returns a small config that two ranks can divide where they can divide the large one."""
+def _small(config: PreTrainedConfig, spec: ModelSpec, *, few: bool) -> PreTrainedConfig:
+    """Returns a small config that two ranks can divide where they can divide the large one.
+
+    few: there are fewer KV heads than ranks.
+    """
     if hasattr(config, "qk_rope_head_dim"):  # latent attention has keys for every head
         return shrunk(config)
+    if few:
+        return shrunk(config, num_key_value_heads=1)
     return shrunk(config, num_key_value_heads=HEADS if spec.kv_heads == spec.heads else RANKS)
+
+
+def _key_parameters(config: PreTrainedConfig) -> frozenset[str]:
+    """Returns the parameters that are the larger, the more KV heads there are, without numbers of layers."""
+    one, two = (
+        {
+            name: parameter.shape
+            for name, parameter in build_empty(
+                shrunk(config, num_key_value_heads=count), IMPLEMENTATION
+            ).named_parameters()
+        }
+        for count in (1, 2)
+    )
+    return frozenset(without_numbers(name) for name, shape in one.items() if two[name] != shape)
 
 
 def _check_stages(trial: Trial, causal: PreTrainedModel, exchanges: Exchanges, stages: int) -> None:
@@ -87,14 +109,19 @@ def _check_stages(trial: Trial, causal: PreTrainedModel, exchanges: Exchanges, s
 
 
 def _checked_heads(
-    trial: Trial, causal: PreTrainedModel, exchanges: Exchanges, spec: ModelSpec, parts: int
+    trial: Trial,
+    causal: PreTrainedModel,
+    exchanges: Exchanges,
+    spec: ModelSpec,
+    parts: int,
+    keys: Collection[str],
 ) -> Sequence[Heads]:
-    """Returns the heads of a rank of two, in a small model."""
+    """Returns the heads of a rank of two, in a small model. keys: as `with_shared_keys` takes them."""
     asked = f"tensor_parallel_size={parts}"
     try:
         models = [adapted_of(trial, exchanges) for _ in range(RANKS)]
         vocab_size: int = trial.config.vocab_size
-        plan = tensor_plan(models[0].causal, vocab_size)
+        plan = with_shared_keys(tensor_plan(models[0].causal, vocab_size), keys, trial.rules, RANKS)
         tried = try_parts(trial, models, plan, replace(spec, vocab_size=vocab_size))
     except ConfigError:
         raise
@@ -118,14 +145,19 @@ def _local(
     if all(seen.queries == rule.heads for seen, rule in zip(heads, small, strict=True)):
         return tuple(attention)
     for rule in attention:
-        for what, count in (("attention heads", rule.heads), ("KV heads", rule.kv_heads)):
-            if count % parts:
-                raise ConfigError(
-                    f"tensor_parallel_size={parts} cannot divide {spec.architecture}: its {what} are "
-                    f"{count}, which {parts} does not divide"
-                )
+        if rule.heads % parts:
+            raise ConfigError(
+                f"tensor_parallel_size={parts} cannot divide {spec.architecture}: its attention heads are "
+                f"{rule.heads}, which {parts} does not divide"
+            )
+        if rule.kv_heads % parts and parts % rule.kv_heads:
+            raise ConfigError(
+                f"tensor_parallel_size={parts} cannot divide {spec.architecture}: it has {rule.kv_heads} KV "
+                "heads, and neither number divides the other"
+            )
     return tuple(
-        replace(rule, heads=rule.heads // parts, kv_heads=rule.kv_heads // parts) for rule in attention
+        replace(rule, heads=rule.heads // parts, kv_heads=max(1, rule.kv_heads // parts))
+        for rule in attention
     )
 
 

@@ -155,7 +155,8 @@ class _Step:
         k = _by_token(key) if own else None
         v = _by_token(value) if own else None
         more = () if sinks is None else (sinks.float(),)
-        return self._attend(layer - self._first, _by_token(query), k, v, *more)[None]
+        out = self._attend(layer - self._first, _by_token(query), k, v, *more)
+        return out[None].contiguous()  # as transformers' own functions return it: some layers take a view
 
 
 def kept_wide(causal: PreTrainedModel) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from torch import nn
@@ -10,9 +12,10 @@ from transformers import PreTrainedModel
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.division import Cut, PipelineParts, Way
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.models.transformers_adapter.exchange.places import without_numbers
 
-__all__ = ["StageNames", "TensorPlan", "stage_names", "tensor_plan"]
+__all__ = ["StageNames", "TensorPlan", "stage_names", "tensor_plan", "with_shared_keys"]
 
 OUTPUTS = ("colwise", "colwise_gather_output", "colwise_rep", "packed_colwise")
 """Styles that divide what a linear layer puts out; `colwise_rep` is an older name of the second."""
@@ -33,6 +36,10 @@ WHOLE = (
     *("embedding_rowwise", "embedding_colwise"),
 )
 """Styles that a forward without gradients needs nothing of; embeddings are divided as Turnout's own."""
+
+
+NUMBER = re.compile(r"\.(\d+)\.")
+"""That of a layer, in the name of a parameter."""
 
 
 class TensorPlan(NamedTuple):
@@ -62,6 +69,24 @@ def tensor_plan(causal: PreTrainedModel, vocab_size: int) -> TensorPlan:
             f"{type(causal).__name__} (its tp_plan); take --pipeline-parallel-size, or replicas"
         )
     return TensorPlan(cuts, {**ways, **ends})
+
+
+def with_shared_keys(
+    plan: TensorPlan, keys: Collection[str], rules: Sequence[LayerAttention], parts: int
+) -> TensorPlan:
+    """Returns a plan by which neighbouring ranks have the same KV head, in layers with fewer of them.
+
+    keys: parameters of keys and values, without the numbers of layers; rules: of the layers.
+    """
+    cuts = dict(plan.cuts)
+    for name, cut in plan.cuts.items():
+        number = NUMBER.search(name)
+        if number is None or without_numbers(name) not in keys:
+            continue
+        kv_heads = rules[int(number[1])].kv_heads
+        if kv_heads % parts and plan.ways.get(name.rpartition(".")[0]) is not Way.JOINED:
+            cuts[name] = replace(cut, parts=kv_heads)
+    return plan._replace(cuts=cuts)
 
 
 def _ends(causal: PreTrainedModel, vocab_size: int) -> Iterator[tuple[str, Way]]:

@@ -23,6 +23,9 @@ __all__ = ["converted"]
 UNCHANGED = ("Force16BytesAlignment",)
 """Steps that change where numbers lie in memory, and not the numbers."""
 
+SPLIT = "Split"
+"""What later versions of transformers call parts that are not equal."""
+
 
 def converted(
     converter: WeightConverter, pattern: str, key: str, name: str, shapes: Mapping[str, Tensor]
@@ -45,7 +48,7 @@ def converted(
         return [Placement(name, into=(_number(pattern, key), part))]
     if steps == [Concatenate] and dims == [0] and _are_equal(operations[0]):
         return [Placement(name, into=(_part(sources.index(pattern), len(sources), shapes[name].shape[0]),))]
-    if steps == [Chunk] and dims == [0]:
+    if dims == [0] and (steps == [Chunk] or steps[0].__name__ == SPLIT):
         return _chunks(name, targets, shapes)
     if steps == [Transpose] and _are_last(operations[0], shapes[name]):
         return [Placement(name, transposed=True)]
@@ -73,7 +76,7 @@ def _are_equal(step: ConversionOps) -> bool:
 
 
 def _chunks(name: str, targets: Sequence[str], shapes: Mapping[str, Tensor]) -> list[Placement]:
-    """Returns the places of a tensor's equal parts."""
+    """Returns the places of a tensor's parts, each as large as its target."""
     first = targets[0]
     names = [name.replace(first, target, 1) for target in targets]
     places, start = [], 0

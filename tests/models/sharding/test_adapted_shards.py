@@ -23,6 +23,11 @@ MODELS = {
     for kind, each in json.loads(RESULTS.read_text())["models"].items()
     if "difference" in each
 }
+SMALL_SENSES = {
+    "vision_config": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1},
+    "audio_config": {"hidden_size": 32, "intermediate_size": 32, "num_blocks": 1, "nemo_conv_channels": 8},
+}
+"""Of phi4_multimodal, whose parts for images and sound have 900M parameters by default."""
 QUICK = ("gemma2",)
 """Windows, soft caps, norms behind layers, a tied head."""
 
@@ -36,10 +41,11 @@ def _nothing_is_remembered(monkeypatch):
 def saved(kind: str, folder: Path, **sizes: object) -> Path:
     """Saves a small random model of a kind, as transformers does."""
     torch.manual_seed(0)
-    given = {"num_key_value_heads": 2, **SIZES.get(kind, {}), **sizes}
+    sizes = {**SIZES.get(kind, {}), **(SMALL_SENSES if kind == "phi4_multimodal" else {}), **sizes}
+    given = {"num_key_value_heads": 2, **sizes}
     config = shrunk(CONFIG_MAPPING[kind](), **given)
     if hasattr(config, "qk_rope_head_dim"):
-        config = shrunk(CONFIG_MAPPING[kind](), **{**SIZES.get(kind, {}), **sizes})
+        config = shrunk(CONFIG_MAPPING[kind](), **sizes)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     spread_weights(model)
     model.save_pretrained(folder)
@@ -68,6 +74,21 @@ def test_ranks_compute_what_one_device_does(kind, tmp_path):
     assert other.shape == (0, alone.shape[1])
 
 
+FEW = ("gemma2", "llama", "qwen3", "olmo2", "phi3", "mixtral", "glm4")
+"""Among them: norms of keys, norms over all keys, keys in one tensor with queries."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in FEW]
+)
+def test_neighbouring_ranks_have_the_same_kv_head_where_there_are_fewer(kind, tmp_path):
+    folder = saved(kind, tmp_path)
+    alone = logits_of(folder, impl=ADAPTED)
+    together, *_ = on_ranks(4, lambda part: logits_of(folder, part, impl=ADAPTED))
+    torch.testing.assert_close(together, alone, atol=1e-5 * float(alone.abs().max()), rtol=0)
+    assert (together.argmax(-1) == alone.argmax(-1)).all()
+
+
 @pytest.mark.parametrize("kind", list(kinds()))
 def test_stages_compute_what_one_device_does(kind, tmp_path):
     folder = saved(kind, tmp_path)
@@ -86,11 +107,13 @@ def test_stages_compute_what_one_device_does(kind, tmp_path):
     [
         ("gpt2", 2, 1, "transformers has no plan by which ranks divide the layers of GPT2LMHeadModel"),
         ("gpt2", 1, 2, "GPT2LMHeadModel, .*: transformers has no plan of its stages"),
-        ("gemma2", 4, 1, "its KV heads are 2, which 4 does not divide"),
+        ("gemma2", 5, 1, "its attention heads are 12, which 5 does not divide"),
+        ("gemma2", 6, 1, "it has 4 KV heads, and neither number divides the other"),
     ],
 )
 def test_what_has_no_plan_is_refused_by_name(kind, parts, stages, message):
-    config = shrunk(CONFIG_MAPPING[kind](), num_key_value_heads=2)
+    heads = {"hidden_size": 96, "num_attention_heads": 12, "num_key_value_heads": 4}
+    config = shrunk(CONFIG_MAPPING[kind](), **heads)
     family = TransformersAdapter()
     spec = family.spec({**config.to_dict(), "architectures": [MODELS[kind]]})
     with pytest.raises(ConfigError, match=message):
