@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import ranks_in_threads
 import torch
-from ranks_in_threads import CONTEXT, logits_of, on_grid
+from ranks_in_threads import CONTEXT, ThreadCollective, logits_of, on_grid
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.compute import ComputeContext
@@ -46,6 +46,28 @@ def test_ranks_compute_what_one_device_does(
     meeting.close()
     assert together.shape == (len(ranks_in_threads.PROMPT), 161)
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole_experts", [False, True])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_ranks_divide_experts(
+    stages: int,
+    whole_experts: bool,
+    kernels: CpuKernels,
+    gguf_file: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A part of each expert, or some whole."""
+    file = gguf_file("Q8_0", "qwen3_moe", intermediate=128, experts=6, top=2, expert_size=64, tied=False)
+    monkeypatch.setattr(ranks_in_threads, "CONTEXT", ComputeContext(CONTEXT.device, CONTEXT.dtype, kernels))
+    alone = logits_of(file)
+
+    def of_rank(part: ThreadCollective, line: ThreadCollective) -> torch.Tensor:
+        return logits_of(file, part, line=line if stages > 1 else None, whole_experts=whole_experts)
+
+    together, *_ = on_grid(2, stages, of_rank)
+    torch.testing.assert_close(together, alone, atol=1e-5 * max(1.0, float(alone.abs().max())), rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", pytest.param("Q4_K", marks=pytest.mark.slow)])

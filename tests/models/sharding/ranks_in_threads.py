@@ -185,3 +185,20 @@ def shards_of(folder: Path, size: int) -> ShardPlan:
     registry = Registry.load()
     checkpoint = open_checkpoint(registry, str(folder))
     return plan_shards(checkpoint.family, checkpoint.spec, ThreadCollective(Meeting(size), 0, size))
+
+
+def assert_as_on_one_device(together: Tensor, alone: Tensor, within: float, *, codes: bool = False) -> None:
+    """within: relative to the largest logit, if that is above 1.
+
+    codes: activations are rounded to 8 bits. A number near the middle of two codes becomes one of them on
+    ranks and the other on one device, which moves all logits of its token; few tokens have such a number.
+    """
+    largest = max(1.0, float(alone.abs().max()))
+    differences = (together - alone).abs().amax(1)
+    if codes:
+        moved = differences > within * largest
+        assert moved.float().mean() <= 0.1, differences
+        assert float(differences.max()) <= 1e-2 * largest
+        differences = differences[~moved]
+    assert float(differences.max()) <= within * largest
+    assert (together.argmax(-1) == alone.argmax(-1)).all()

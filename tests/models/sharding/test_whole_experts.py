@@ -22,7 +22,7 @@ from turnout.models.sharding.whole_experts import experts_of, keep_experts
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.ranks.rank_zero import check_experts
 
-FAMILIES = ("gpt-oss", "deepseek-v2", "deepseek-v3", "mixtral", "qwen2-moe", "qwen3-moe")
+FAMILIES = ("gpt-oss", "gpt-oss-mxfp4", "deepseek-v2", "deepseek-v3", "mixtral", "qwen2-moe", "qwen3-moe")
 QUICK = ("mixtral", "gpt-oss")
 """Between them: experts that ranks do not divide evenly, biases, bounded gates, one tensor for all."""
 

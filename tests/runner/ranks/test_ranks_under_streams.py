@@ -10,25 +10,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
+from family_checkpoints import write_checkpoint
 
+from turnout.models.hub.resolve import resolve_model
 from turnout.runner.ranks.silence import TIMING
+from turnout.scripts.make_model import copy_tokenizer
+from turnout.text.tokenizer import load_tokenizer
 
 STREAMS = 32
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=[("-tp", "2"), ("-pp", "2"), ("-tp", "2", "-pp", "2")], ids="".join)
-def server(tmp_path_factory, request) -> Iterator[tuple[int, str]]:
-    """``turnout serve`` with several ranks on a port of its own: its pid, and its address."""
-    log = tmp_path_factory.mktemp("server") / "log"
-    command = [sys.executable, "-m", "turnout", "serve", "turnout-tiny", *request.param, "--port", "0"]
+@contextmanager
+def serving(log: Path, *options: str) -> Iterator[tuple[int, str]]:
+    """``turnout serve`` on a port of its own: its pid, and its address."""
+    command = [sys.executable, "-m", "turnout", "serve", *options, "--port", "0", "--kv-memory", "128MiB"]
     with log.open("w") as out:
-        process = subprocess.Popen([*command, "--kv-memory", "128MiB"], stdout=out, stderr=out)
+        process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
         deadline = time.monotonic() + 90
         while "Turnout serving" not in (told := log.read_text()):
@@ -39,6 +42,27 @@ def server(tmp_path_factory, request) -> Iterator[tuple[int, str]]:
     finally:
         process.terminate()
         process.wait(30)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("-tp", "2"), ("-pp", "2"), ("-tp", "2", "-pp", "2"), ("-tp", "2", "-ep")],
+    ids="".join,
+)
+def server(tmp_path_factory, request) -> Iterator[tuple[int, str]]:
+    """With several ranks."""
+    model = "turnout-tiny"
+    if "-ep" in request.param:
+        model = str(mixture(tmp_path_factory.mktemp("mixture")))
+    with serving(tmp_path_factory.mktemp("server") / "log", model, *request.param) as served:
+        yield served
+
+
+def mixture(folder: Path) -> Path:
+    """A random mixture of experts with the small model's tokenizer."""
+    copy_tokenizer(resolve_model("turnout-tiny"), folder)
+    write_checkpoint("qwen3-moe", folder, vocab_size=load_tokenizer(folder).vocab_size)
+    return folder
 
 
 def children(parent: int, module: str) -> list[int]:
@@ -114,3 +138,16 @@ def test_rank_0_that_stops_for_a_while_goes_on(server):
 
     assert asyncio.run(stopped()) == undisturbed
     assert engine in children(pid, "turnout.server.engine.main"), "no other one has taken over"
+
+
+def test_replicas_of_ranks_give_the_tokens_of_one_engine(tmp_path):
+    """Also when one of the replicas loses a rank."""
+    with serving(tmp_path / "alone", "turnout-tiny") as (_, url):
+        expected = asyncio.run(streams(url))
+    with serving(tmp_path / "replicas", "turnout-tiny", "--replicas", "2", "-tp", "2") as (pid, url):
+        assert httpx.get(f"{url}/admin/replicas").json()["replicas"][1]["ranks"] == 2
+        assert len(children(pid, "turnout.server.engine.main")) == 2
+        followers = children(pid, "turnout.runner.follower.main")
+        assert len(followers) == 2
+        assert asyncio.run(streams(url)) == expected
+        assert asyncio.run(streams(url, 0.7, followers[0], signal.SIGKILL)) == expected

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from family_checkpoints import write_checkpoint
 from ranked_engines import KV_BYTES, answers, children, engine, kill_the_follower, prompts
 
 from turnout import LLM, SamplingParams
@@ -66,6 +67,17 @@ def test_four_ranks_with_two_kv_heads(model):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("divided", [{"ranks": 2}, {"pipeline_parallel_size": 2}], ids=str)
+def test_transformers_modules(divided, model, tmp_path):
+    for file in model.iterdir():
+        if "token" in file.name:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    write_checkpoint("gemma2", tmp_path)
+    alike = {"tokens": 6000, "model_impl": "transformers"}
+    assert answers(engine(tmp_path, **divided, **alike)) == answers(engine(tmp_path, **alike))
+
+
+@pytest.mark.slow
 def test_a_decoder_that_embeds(model):
     vectors = [np.array(engine(model, ranks, 4000).embed(prompts(5))) for ranks in (1, 2)]
     np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-5)
@@ -100,6 +112,15 @@ def test_quantized_tokens_are_those_of_one_device_and_of_any_batch(quantization,
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     joint = [each.outputs[0].token_ids for each in together.generate(prompts(), params)]
     assert joint == [each.outputs[0].token_ids for each in alone.generate(prompts(), params)]
+    assert joint == [together.generate([each], params)[0].outputs[0].token_ids for each in prompts()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "stages"), [(2, 1), (4, 1), (2, 2)])
+def test_tokens_do_not_depend_on_the_batch(ranks, stages, model):
+    together = engine(model, ranks, 4000, dtype="bfloat16", pipeline_parallel_size=stages)
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+    joint = [each.outputs[0].token_ids for each in together.generate(prompts(), params)]
     assert joint == [together.generate([each], params)[0].outputs[0].token_ids for each in prompts()]
 
 

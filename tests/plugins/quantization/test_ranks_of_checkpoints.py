@@ -1,0 +1,84 @@
+"""Checkpoints that are stored quantized, over ranks: divided within layers, by layers, and by experts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ranks_in_threads
+import torch
+from layouts import CASES
+from ranks_in_threads import CONTEXT, assert_as_on_one_device, logits_of, on_grid
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from writers import Written
+
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces.compute import ComputeContext
+from turnout.kernels.choice import native_kernels
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
+
+pytestmark = pytest.mark.slow
+
+LAYOUTS = ("gptq 4 bits", "awq", "fp8 blocks", "W8A8", "W8A16", "W4A16", "fp8 channels")
+SIXTEEN_BITS = ("gptq 4 bits", "awq", "W8A16", "W4A16")
+"""Layouts whose kernels round activations to 16 bits, which moves logits by a difference's rounding."""
+SHAPES = {
+    "qwen2": Shape(128, 2, 4, 2, 256, 160, max_positions=512),
+    "qwen3_moe": Shape(128, 2, 4, 2, 256, 160, max_positions=512, experts=6, top=2, expert_size=128),
+}
+
+
+def store(folder: Path, family: str, config: dict[str, Any], write: Callable[[Tensor], Written]) -> None:
+    write_random_checkpoint(folder, config_of(SHAPES[family], family, dtype="float32"), seed=5)
+    stored = {}
+    for name, value in load_file(folder / "model.safetensors").items():
+        layer = name.removesuffix(".weight")
+        parts = write(value).tensors if layer.endswith("_proj") else None
+        stored |= (
+            {name: value} if parts is None else {f"{layer}.{part}": each for part, each in parts.items()}
+        )
+    save_file(stored, folder / "model.safetensors")
+    read = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**read, "quantization_config": config}))
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+@pytest.mark.parametrize(
+    ("family", "parts", "stages", "whole_experts"),
+    [
+        ("qwen2", 2, 1, False),
+        ("qwen2", 1, 2, False),
+        ("qwen2", 2, 2, False),
+        ("qwen3_moe", 2, 1, False),
+        ("qwen3_moe", 1, 2, False),
+        ("qwen3_moe", 2, 1, True),
+        ("qwen3_moe", 2, 2, True),
+    ],
+)
+def test_ranks_compute_what_one_device_does(
+    case, family, parts, stages, whole_experts, tmp_path, monkeypatch
+):
+    try:
+        kernels = native_kernels()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(ranks_in_threads, "CONTEXT", ComputeContext(CONTEXT.device, CONTEXT.dtype, kernels))
+    config, write, _ = CASES[case]
+    store(tmp_path, family, config, write)
+    alone = logits_of(tmp_path)
+
+    def of_rank(part, line):
+        line = line if stages > 1 else None
+        return logits_of(tmp_path, part, line=line, whole_experts=whole_experts)
+
+    together, *_ = on_grid(parts, stages, of_rank)
+    if parts == 1:
+        assert torch.equal(together, alone)
+        return
+    within = 1e-3 if case in SIXTEEN_BITS else 1e-5
+    assert_as_on_one_device(together, alone, within, codes=case == "W8A8")
