@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import torch
@@ -46,17 +48,40 @@ def check_installation() -> None:
         )
 
 
-HEAD_START = 4_000_000
+PARTS = ("kernels", "greedy", "kernel_times", "models")
+
+HEAD_START = 20_000_000
 """Cycles that a GPU idles before it is measured, while what it is to run is asked of it."""
 
 
+ROUNDS = 5
+"""Of runs, whose median is reported, and whose least and most are the spread."""
+
+
+class Spread(NamedTuple):
+    """Seconds of a run."""
+
+    median: float
+    least: float
+    most: float
+
+
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 10) -> float:
-    """The mean of `repeats` runs, after two that do not count; on a GPU by its own clock."""
+    return spread(work, device, repeats).median
+
+
+def spread(work: Callable[[], object], device: torch.device, repeats: int = 10) -> Spread:
+    """Of rounds of `repeats` runs each, after two runs that do not count; on a GPU by its own clock."""
     if device.type != "cuda":
-        return _seconds_on_cpu(work)
+        return Spread(*[_seconds_on_cpu(work)] * 3)
     work()
     work()
     torch.cuda.synchronize()
+    found = sorted(_round(work, repeats) for _ in range(ROUNDS))
+    return Spread(found[len(found) // 2], found[0], found[-1])
+
+
+def _round(work: Callable[[], object], repeats: int) -> float:
     cuda: Any = torch.cuda
     before, after = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda._sleep(HEAD_START)
@@ -152,15 +177,22 @@ def time_kernels(device: torch.device, reduced: bool, best: dict[str, float]) ->
     from kernel_cases import kernel_cases
 
     for case in kernel_cases(sizes(reduced), device):
-        rows.append(_row(case.name, case.shape, seconds(case.work, device), best, case.bytes, case.flops))
-    return rows
+        rows.append(_row(case.name, case.shape, spread(case.work, device), best, case.bytes, case.flops))
+    return [*rows, *_expert_times(device, reduced, best)]
 
 
 def _row(
-    kernel: str, shape: str, taken: float, best: dict[str, float], moved: int = 0, flops: float = 0
+    kernel: str, shape: str, taken: Spread, best: dict[str, float], moved: float = 0, flops: float = 0
 ) -> dict[str, Any]:
     fastest = moved / best["copy_bytes_per_second"] if moved else flops / best["bf16_flops"]
-    return {"kernel": kernel, "shape": shape, "seconds": taken, "of_roofline": fastest / taken}
+    return {
+        "kernel": kernel,
+        "shape": shape,
+        "seconds": taken.median,
+        "least": taken.least,
+        "most": taken.most,
+        "of_roofline": fastest / taken.median,
+    }
 
 
 def _attention_times(device: torch.device, reduced: bool, best: dict[str, float]) -> Iterator[dict[str, Any]]:
@@ -173,22 +205,31 @@ def _attention_times(device: torch.device, reduced: bool, best: dict[str, float]
     for batch, context in batches:
         for stored, itemsize in [("auto", 2)] if reduced else [("auto", 2), ("fp8", 1)]:
             case = Case(heads, kv_heads, dim, 16, [(context - 1, 1)] * batch, bfloat16, stored)
-            taken = seconds(case.prepare(device), device)
+            taken = spread(case.prepare(device), device)
             read = 2 * batch * context * kv_heads * dim * itemsize
             yield _row(f"decode, KV {stored}", f"{batch} x {context}", taken, best, read)
-    batch, shared = (2, 2) if reduced else (64, 128)
-    for cascade in (0, 1):
-        spans = [(shared * 16 + 100, 1)] * batch
-        members = dict.fromkeys(range(1, batch), shared)
-        case = Case(heads, kv_heads, dim, 16, spans, bfloat16, "auto", members, cascade)
-        taken = seconds(case.prepare(device), device)
-        read = 2 * (batch * 101 + shared * 16) * kv_heads * dim * 2
-        kind = "prefix read once" if cascade else "prefix read by each"
-        yield _row(f"decode, {kind}", f"{batch} x ({shared * 16} + 100)", taken, best, read)
+    for batch, shared in [(2, 2)] if reduced else [(2, 32), (4, 32), (16, 8), (16, 32), (64, 8), (64, 128)]:
+        yield from _shared_times(device, best, (heads, kv_heads, dim), batch, shared)
     length = 20 if reduced else 8192
     case = Case(heads, kv_heads, dim, 16, [(0, length)], bfloat16)
     flops = 4 * heads * dim * length * (length + 1) / 2
-    yield _row("prefill", f"1 x {length}", seconds(case.prepare(device), device, 3), best, flops=flops)
+    yield _row("prefill", f"1 x {length}", spread(case.prepare(device), device, 3), best, flops=flops)
+
+
+def _shared_times(
+    device: torch.device, best: dict[str, float], heads: tuple[int, int, int], batch: int, shared: int
+) -> Iterator[dict[str, Any]]:
+    """A prefix of `shared` blocks read by each of `batch` sequences, and once for all, against the latter."""
+    from ragged_case import Case
+
+    for cascade in (0, 1):
+        spans = [(shared * 16 + 100, 1)] * batch
+        members = dict.fromkeys(range(1, batch), shared)
+        case = Case(*heads, 16, spans, torch.bfloat16, "auto", members, cascade)
+        taken = spread(case.prepare(device), device)
+        read = 2 * (batch * 101 + shared * 16) * heads[1] * heads[2] * 2
+        kind = "prefix read once" if cascade else "prefix read by each"
+        yield _row(f"decode, {kind}", f"{batch} x ({shared * 16} + 100)", taken, best, read)
 
 
 def _truncation_times(
@@ -202,8 +243,28 @@ def _truncation_times(
     weights = torch.rand(batch, vocabulary, device=device)
     params = [SamplingParams(top_p=0.9)] * batch
     for name, work in [("by bisection", truncate_by_kernel), ("by sorting", truncate_by_sorting)]:
-        taken = seconds(partial(work, weights, params), device, 3)
+        taken = spread(partial(work, weights, params), device, 3)
         yield _row(f"top-p {name}", f"{batch} x {vocabulary}", taken, best, 2 * weights.nbytes)
+
+
+def _expert_times(device: torch.device, reduced: bool, best: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """Those of Qwen3-30B-A3B: gate and up in one, few tokens against their weights, many against products."""
+    from turnout.kernels.gpu.experts import ExpertProducts, SortedPairs
+    from turnout.kernels.gpu.weights import DeviceWeights
+
+    experts, top, outputs, inputs = (4, 2, 48, 64) if reduced else (128, 8, 1536, 2048)
+    weights = torch.randn(experts, outputs, inputs, device=device).to(torch.bfloat16)
+    products = ExpertProducts([DeviceWeights(each, None, None) for each in weights])
+    for tokens in (3,) if reduced else (1, 16, 64, 8192):
+        chosen = torch.rand(tokens, experts, device=device).topk(top).indices
+        pairs = SortedPairs(chosen, experts, torch.bfloat16)
+        x = torch.randn(tokens, inputs, device=device).to(torch.bfloat16)
+        taken = spread(partial(products, x, pairs, gather=True), device)
+        few = tokens <= 64
+        read = len(set(chosen.flatten().tolist())) * outputs * inputs * 2 if few else 0
+        flops = 0 if few else 2 * tokens * top * outputs * inputs
+        shape = f"{tokens} x {top} of {experts} x {inputs} x {outputs}"
+        yield _row("experts, bf16", shape, taken, best, read, flops)
 
 
 # ------------------------------------------------------------------ models
@@ -294,20 +355,17 @@ def _watched(step: Callable[[], Any], device: torch.device) -> tuple[Any, int]:
     return result, sum("synchroniz" in str(warning.message) for warning in caught)
 
 
-def models(device: torch.device, folder: Path, reduced: bool, repeats: int, until: float, best: Any) -> Rows:
+def models(
+    device: torch.device, folder: Path, reduced: bool, repeats: int, until: float, best: Any
+) -> Iterator[dict[str, Any]]:
     from turnout.bench.gpu.models import MODELS, REDUCED, measure_models
-
-    rows = []
-    chosen = REDUCED if reduced else MODELS
 
     def make(name: str, shape: Any) -> Path:
         return make_model(folder / name, shape, "bfloat16", str(device))
 
-    for row in measure_models(chosen, make, device, repeats, until):
+    for row in measure_models(REDUCED if reduced else MODELS, make, device, repeats, until):
         rate = row.get("read_bytes_per_second")
-        rows.append({**row, "of_roofline": rate / best["copy_bytes_per_second"] if rate else None})
-        show(rows[-1:])
-    return rows
+        yield {**row, "of_roofline": rate / best["copy_bytes_per_second"] if rate else None}
 
 
 def show(rows: Rows) -> None:
@@ -320,21 +378,55 @@ def _short(value: object) -> str:
 
 
 def _named(device: torch.device, reduced: bool) -> dict[str, Any]:
+    import transformers
     import triton
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    return {"device": name, "torch": torch.__version__, "triton": triton.__version__, "reduced": reduced}
+    return {
+        "device": name,
+        "driver": driver_version() if device.type == "cuda" else None,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "transformers": transformers.__version__,
+        "reduced": reduced,
+    }
+
+
+def driver_version() -> str | None:
+    """None: nvidia-smi is not there, or does not say."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said.split("\n")[0].strip() or None
 
 
 @click.command(help=__doc__)
 @click.option("--reduced", is_flag=True, help="The same on a CPU, with next to no work.")
-@click.option("--repeats", default=1, show_default=True, help="Runs of models that count; the best is taken.")
-@click.option("--models/--no-models", "with_models", default=True, help="Measure models of 8 and 1 billion.")
+@click.option(
+    "--repeats", default=3, show_default=True, help="Runs of models that count; their median is shown."
+)
+@click.option(
+    "--part",
+    "wanted",
+    multiple=True,
+    type=click.Choice(PARTS),
+    default=PARTS,
+    help="What to do; several times for several.  [default: all]",
+)
 @click.option("--minutes", default=9.0, show_default=True, help="After which no further model is measured.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Folder for the models, which stay there.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
 @click.option("--docs", is_flag=True, help="Write the table into docs/how-to/use-a-gpu.md, too.")
 def main(
-    reduced: bool, repeats: int, with_models: bool, minutes: float, json_file: Path | None, docs: bool
+    reduced: bool,
+    repeats: int,
+    wanted: tuple[str, ...],
+    minutes: float,
+    keep: Path | None,
+    json_file: Path | None,
+    docs: bool,
 ) -> None:
     until = time.monotonic() + 60 * minutes
     check_installation()
@@ -344,28 +436,42 @@ def main(
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     report = _named(device, reduced)
+    report["command"] = " ".join(["python scripts/gpu_check.py", *(f"--part {part}" for part in wanted)])
     show([report])
-    with tempfile.TemporaryDirectory() as folder:
+    with kept_or_temporary(keep) as folder:
         best = roofline(device, reduced)
-        parts: list[tuple[str, Callable[[], Rows]]] = [
-            ("roofline", lambda: [best]),
-            ("kernels", lambda: check_kernels(device, reduced)),
-            ("greedy", lambda: check_greedy(device, Path(folder))),
-            ("kernel_times", lambda: time_kernels(device, reduced, best)),
-        ]
-        if with_models:
-            parts.append(("models", lambda: models(device, Path(folder), reduced, repeats, until, best)))
-        for part, work in parts:
+        report["roofline"] = [best]
+        show(report["roofline"])
+        parts: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
+            "kernels": lambda: check_kernels(device, reduced),
+            "greedy": lambda: check_greedy(device, folder),
+            "kernel_times": lambda: time_kernels(device, reduced, best),
+            "models": lambda: models(device, folder, reduced, repeats, until, best),
+        }
+        for part in wanted:
             click.echo(part)
-            report[part] = work()
-            if part != "models":  # which shows rows as they come
-                show(report[part])
-            if json_file:  # after each part: what comes later may fail
-                json_file.write_text(json.dumps(report, indent=2) + "\n")
+            rows = report[part] = []
+            for row in parts[part]():
+                rows.append(row)
+                show([row])
+                if json_file:  # after each row: what comes later may fail
+                    json_file.write_text(json.dumps(report, indent=2) + "\n")
     _tabulate(report, docs)
 
 
+@contextmanager
+def kept_or_temporary(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        yield Path(temporary)
+
+
 def _tabulate(report: dict[str, Any], docs: bool) -> None:
+    if "kernel_times" not in report:
+        return
     from turnout.bench.gpu.table import table
     from turnout.lab.results.markdown import write_marked
 

@@ -1,7 +1,8 @@
 """Triton programs of mixtures of experts.
 
 Pairs of a token and an expert are sorted by expert. A program multiplies a tile of pairs of one expert with
-a tile of its outputs. Tiles have one size, so that a row's bits do not depend on the rest of the batch.
+a tile of its outputs. Each step adds as many inputs to the sums whatever the tile's size, so that a row's
+bits do not depend on the rest of the batch.
 Weights stay where they are: a table has their addresses. A program finds out for itself whose tile it has::
 
     starts   [experts + 1]: of each expert's pairs, and their end

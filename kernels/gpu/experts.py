@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -15,9 +16,26 @@ from turnout.kernels.gpu.weights import DeviceWeights
 
 __all__ = ["ExpertProducts", "SortedPairs", "add_up"]
 
-ROWS, COLUMNS = 64, 64
-"""Of a tile: one size for all batches, so that results do not depend on them. A step that decodes is bound by
-reading weights, whatever its tiles."""
+
+class Tile(NamedTuple):
+    """Pairs and outputs of a program. Whatever the tile, a number is summed in the same order."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+
+SHORT = Tile(16, 128, 4, 4)
+"""For decoding, which is bound by reading weights: most experts have a few pairs."""
+USUAL = Tile(64, 128, 4, 4)
+TALL = Tile(128, 128, 8, 3)
+LARGE = Tile(128, 256, 8, 3)
+"""For long prompts, which are bound by multiplying."""
+EXACT = Tile(64, 64, 4, 4)
+"""For float32, whose products take registers for what they multiply."""
+LARGE_MEMORY = 160 * 1024
+"""Bytes of shared memory that LARGE takes, and some cards lack."""
 SUMMED = 1024
 """Numbers that one program adds up."""
 TYPES = {
@@ -32,14 +50,39 @@ TYPES = {
 class SortedPairs:
     """A step's pairs of a token and an expert, sorted by expert. Nothing waits for the device."""
 
-    def __init__(self, chosen: Tensor, experts: int, *, partial: bool = False) -> None:
-        """chosen: int64 [tokens, top]; partial: other ranks have those below 0 and from `experts` on."""
+    def __init__(
+        self,
+        chosen: Tensor,
+        experts: int,
+        dtype: torch.dtype,
+        *,
+        partial: bool = False,
+        tall: bool = True,
+    ) -> None:
+        """chosen: int64 [tokens, top]; dtype: of the activations. partial: other ranks have those below 0 and
+        from `experts` on. tall: as `ExpertProducts.tall` of all layers says."""
         self.top, self.partial = chosen.shape[1], partial
         ordered, self.order = chosen.flatten().sort(stable=True)
         bounds = torch.arange(experts + 1, device=chosen.device)
         self.starts = torch.searchsorted(ordered, bounds)
-        self.tiles = len(ordered) // ROWS + min(experts, len(ordered))
+        self.tile = tile_of(len(ordered), experts, dtype, chosen.device if tall else None)
+        self.tiles = len(ordered) // self.tile.rows + min(experts, len(ordered))
         """As many tiles as there can be."""
+
+
+def tile_of(pairs: int, experts: int, dtype: torch.dtype, device: torch.device | None) -> Tile:
+    """The tile for so many pairs of a token and an expert; device: None for none that are tall."""
+    if dtype == torch.float32:
+        return EXACT
+    if pairs <= 8 * experts:
+        return SHORT
+    if pairs <= 128 * experts or device is None:
+        return USUAL
+    if device.type != "cuda":
+        return TALL
+    properties: Any = torch.cuda.get_device_properties(device)
+    memory = properties.shared_memory_per_block_optin
+    return LARGE if memory >= LARGE_MEMORY else TALL
 
 
 class ExpertProducts:
@@ -77,6 +120,11 @@ class ExpertProducts:
         alike = len(kinds) == 1 and experts[0].numbers.is_contiguous()
         return cls(experts) if alike else None
 
+    @property
+    def tall(self) -> bool:
+        """Whether tall tiles have enough registers: 4 bits take more of them."""
+        return not self._like.group
+
     def __call__(self, x: Tensor, pairs: SortedPairs, *, gather: bool) -> Tensor:
         """Returns [pairs, outputs] in x's dtype.
 
@@ -90,7 +138,7 @@ class ExpertProducts:
         numbers, scales, biases, offsets = (
             like.numbers if table is None else table for table in self._tables
         )
-        expert_products[triton.cdiv(like.outputs, COLUMNS), pairs.tiles](
+        expert_products[triton.cdiv(like.outputs, pairs.tile.columns), pairs.tiles](
             rows,
             rows if scale is None else scale,
             numbers,
@@ -105,8 +153,8 @@ class ExpertProducts:
             like.inputs,
             EXPERTS=triton.next_power_of_2(self.experts),
             TOP=pairs.top,
-            ROWS=ROWS,
-            COLUMNS=COLUMNS,
+            ROWS=pairs.tile.rows,
+            COLUMNS=pairs.tile.columns,
             STEP=like.group or (32 if dtype == torch.float32 else 64),
             GATHER=gather,
             NUMBERS=TYPES[like.numbers.dtype],
@@ -120,8 +168,8 @@ class ExpertProducts:
             OFFSET=like.offset is not None,
             # float32 means float32, not the 10 bits of tf32.
             PRECISION="ieee" if dtype == torch.float32 else "tf32",
-            num_warps=4,
-            num_stages=4,
+            num_warps=pairs.tile.warps,
+            num_stages=pairs.tile.stages,
         )
         return out
 

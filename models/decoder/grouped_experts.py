@@ -64,7 +64,8 @@ class _Grouped:
         from turnout.kernels.gpu.experts import SortedPairs, add_up
 
         chosen = chosen - self._before if self._before else chosen
-        pairs = SortedPairs(chosen, self._gate_up.experts, partial=self._partial)
+        tall = self._gate_up.tall and self._down.tall
+        pairs = SortedPairs(chosen, self._gate_up.experts, x.dtype, partial=self._partial, tall=tall)
         both = self._gate_up(x, pairs, gather=True)
         gated = self._kernels.gate(both) if self._gate is silu_gate else self._gate(*both.chunk(2, dim=-1))
         return add_up(self._down(gated, pairs, gather=False), weights)

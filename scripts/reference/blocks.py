@@ -15,6 +15,8 @@ Blocks = Mapping[str, Callable[[], str]]
 _BLOCK = re.compile(
     r"(<!-- written by scripts/write_reference\.py: ([\w -]+) -->\n)(.*?)(<!-- end -->\n)", re.DOTALL
 )
+_MEASURED = re.compile(r"<!-- ([\w-]+): begin -->\n.*?<!-- \1: end -->\n", re.DOTALL)
+"""Tables of benchmarks, by `turnout.lab.results.markdown.write_marked`."""
 
 
 def pages() -> list[Path]:
@@ -38,5 +40,5 @@ def written(text: str, blocks: Blocks) -> str:
 
 
 def by_hand(text: str) -> str:
-    """What people wrote of a page: all but its blocks."""
-    return _BLOCK.sub("", text)
+    """What people wrote of a page: all but its blocks, and tables of benchmarks."""
+    return _MEASURED.sub("", _BLOCK.sub("", text))

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from turnout.kernels.gpu.rows import MOST_OUTPUTS, multiply_codes_row, multiply_nibbles_row
 from turnout.kernels.gpu.weights import DeviceWeights
 from turnout.kernels.integers import joint_bias
 from turnout.models.decoder.packed import LayerCapabilities
@@ -92,7 +93,14 @@ class WeightOnlyLinear(GpuLinear):
     def multiply(self, x: Tensor) -> Tensor:
         if self.order is not None:
             x = x[:, self.order]
+        if len(x) == 1 and self._by_words:
+            return multiply_nibbles_row(x, self.codes, self.scale, self.offset, self.bias, self._group)
         return multiply(x, self._weights, self.bias)
+
+    @property
+    def _by_words(self) -> bool:
+        """Whether words of 16 bytes are of one group each."""
+        return self._kind == "int4" and self._group >= 32 and self._group & (self._group - 1) == 0
 
     @property
     def _weights(self) -> Weights:
@@ -131,6 +139,9 @@ class CodesLinear(GpuLinear):
         self._kind: Literal["int8", "fp8"] = kind
 
     def multiply(self, x: Tensor) -> Tensor:
+        if len(x) == 1 and self.in_features % 16 == 0 and self.out_features <= MOST_OUTPUTS[self._kind]:
+            floats = self._kind == "fp8"
+            return multiply_codes_row(x, self.codes, self.scale, self.bias, floats=floats)
         codes, scale = quantize(x, self._kind)
         return multiply_codes(codes, scale, Weights(self._kind, self.codes, self.scale), self.bias, x.dtype)
 

@@ -29,12 +29,14 @@ def test_it_asks_for_reduced_where_there_is_no_gpu() -> None:
 @pytest.mark.slow
 def test_reduced_it_runs_through(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    command = [sys.executable, SCRIPT, "--reduced", "--no-models", "--json", report]
+    command = [sys.executable, SCRIPT, "--reduced", "--json", report]
+    for part in ("kernels", "greedy", "kernel_times"):
+        command += ["--part", part]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     figures = json.loads(report.read_text())
     assert {"roofline", "kernels", "greedy", "kernel_times"} < figures.keys()
     kinds = {row["kernel"].split(",")[0].split()[0] for row in figures["kernel_times"]}
-    assert kinds == {"decode", "prefill", "norm", "gate", "write", "product", "top-p"}
+    assert kinds == {"decode", "prefill", "norm", "gate", "write", "product", "top-p", "experts"}
 
 
 @pytest.mark.slow
@@ -61,25 +63,34 @@ def test_what_it_asks_of_a_gpu(card: Tensors, tmp_path: Path, monkeypatch: pytes
 
 def test_its_tables_have_a_row_for_each_kernel_and_model() -> None:
     kernel = {"kernel": "norm", "shape": "4 x 8", "seconds": 2e-6, "of_roofline": 0.5}
+    kernel |= {"least": 1e-6, "most": 4e-6}
     run = {"model": "8b", "engine": "turnout", "batch": 1, "prompt": 8, "output": 4}
     figures = {
         "tokens_per_second": 1000.0,
+        "least": 900.0,
+        "most": 1100.0,
         "ttft_ms": 3.0,
         "tpot_ms": 1.0,
         "host_ms": 0.5,
+        "gap_us": 40.0,
         "of_roofline": 0.75,
     }
     rooflines = [{"copy_bytes_per_second": 2e12, "bf16_flops": 6e14}]
     report = {
         "device": "A card",
         "torch": "2",
+        "driver": "580",
         "triton": "3",
+        "transformers": "5",
+        "command": "python scripts/gpu_check.py",
         "roofline": rooflines,
         "kernel_times": [kernel],
     }
     assert "tokens/s" not in table(report)
     text = table({**report, "models": [{**run, **figures}, {**run, "left out": "time was up"}]})
-    assert text.startswith("A card, torch 2")
-    assert text.count("| norm | 4 x 8 | 2 µs | 50% |") == 1
-    assert "| 8b | turnout | 1 | 8/4 | 1,000 | 3 ms | 1.00 ms | 0.50 ms | 75% |" in text
-    assert "| 8b | turnout | 1 | 8/4 | time was up |  |  |  |  |" in text
+    assert text.startswith("A card, driver 580, torch 2")
+    assert text.count("| norm | 4 x 8 | 2 µs | 1 to 4 | 50% |") == 1
+    assert (
+        "| 8b | turnout | 1 | 8/4 | 1,000 | 900 to 1,100 | 3 ms | 1.00 ms | 0.50 ms | 40 µs | 75% |" in text
+    )
+    assert "| 8b | turnout | 1 | 8/4 | time was up |  |  |  |  |  |  |" in text

@@ -42,7 +42,7 @@ def test_tokens_are_those_of_a_cpu(mixture: Path, card: Tensors, monkeypatch: py
     assert serve(engine, GREEDY, ALIKE) == expected
     assert not waiting(card)
     assert captures.replayed > 0
-    assert len(experts_of(engine)) == 2 and all(layer._grouped for layer in experts_of(engine))
+    assert len(experts_of(engine)) == 2 and all(layer._together for layer in experts_of(engine))
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int8wo", "int4wo", "fp8wo"])
@@ -53,4 +53,4 @@ def test_experts_of_few_bits(scheme: str, mixture: Path, card: Tensors) -> None:
     waiting(card)
     assert serve(engine, GREEDY, ALIKE) == expected
     assert not waiting(card)
-    assert all(layer._grouped for layer in experts_of(engine))
+    assert all(layer._together for layer in experts_of(engine))

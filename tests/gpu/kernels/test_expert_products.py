@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from turnout.kernels.gpu.experts import ExpertProducts, SortedPairs, add_up
+from turnout.kernels.gpu import experts as module
+from turnout.kernels.gpu.experts import ExpertProducts, SortedPairs, add_up, tile_of
 from turnout.kernels.gpu.rounding import quantize
 from turnout.kernels.gpu.weights import DeviceWeights
 from turnout.plugins.quantization.gpu.factory import GpuLayerFactory
@@ -73,7 +74,7 @@ def test_products(
 ) -> None:
     """From a row for each token to one for each sorted pair, and from those back to the old order."""
     chosen = chosen_of(tokens, experts, top, device)
-    pairs = SortedPairs(chosen, experts)
+    pairs = SortedPairs(chosen, experts, dtype)
     x = draw(tokens, inputs, seed=9, device=device).to(dtype)
     made, exact = experts_of(kind, experts, outputs, inputs, bias, dtype, device)
     products = ExpertProducts(made)
@@ -98,15 +99,21 @@ def test_products(
 
 
 @pytest.mark.usefixtures("products_in_order")
-@pytest.mark.parametrize("kind", ["floats", "both", "int4"])
-def test_a_token_alone_has_the_bits_that_it_has_among_others(kind: str, device: torch.device) -> None:
-    chosen = chosen_of(70, 3, 2, device)
-    x, pairs = draw(70, 64, seed=9, device=device), SortedPairs(chosen, 3)
-    products = ExpertProducts(experts_of(kind, 3, 32, 64, True, torch.float32, device)[0])
-    together = torch.empty(140, 32, device=device)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["floats", "int8", "both", "int4", "fp8"])
+@pytest.mark.parametrize("tokens", [70, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_token_alone_has_the_bits_that_it_has_among_others(
+    tokens: int, kind: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Who is in a tile, and how large it is, changes none."""
+    chosen = chosen_of(tokens, 3, 2, device)
+    products = ExpertProducts(experts_of(kind, 3, 32, 192, True, dtype, device)[0])
+    x = draw(tokens, 192, seed=9, device=device).to(dtype)
+    pairs = SortedPairs(chosen, 3, dtype, tall=products.tall)
+    together = torch.empty(2 * tokens, 32, device=device, dtype=dtype)
     together[pairs.order] = products(x, pairs, gather=True)
     for token in (0, 33, 69):
-        own = SortedPairs(chosen[token : token + 1], 3)
+        own = SortedPairs(chosen[token : token + 1], 3, dtype)
         alone = products(x[token : token + 1], own, gather=True)
         assert torch.equal(alone, together[2 * token + own.order])
 
@@ -126,3 +133,15 @@ def test_experts_of_several_kinds_are_none(device: torch.device) -> None:
     assert ExpertProducts.of([floats, floats]) is not None
     assert ExpertProducts.of([floats, floats._replace(bias=torch.zeros(4, device=device))]) is None
     assert ExpertProducts.of([floats._replace(numbers=torch.zeros(4, 4, device=device).t()[::2])]) is None
+
+
+CPU = torch.device("cpu")
+
+
+def test_tiles_grow_with_the_pairs_of_an_expert() -> None:
+    sizes = (8, 64, 512, 1024, 10_000)
+    assert [tile_of(pairs, 8, torch.bfloat16, CPU) for pairs in sizes] == [
+        module.SHORT, module.SHORT, module.USUAL, module.USUAL, module.TALL
+    ]  # fmt: skip
+    assert tile_of(10_000, 8, torch.bfloat16, None) == module.USUAL
+    assert tile_of(10_000, 8, torch.float32, CPU) == module.EXACT

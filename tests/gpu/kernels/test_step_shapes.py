@@ -20,7 +20,9 @@ def test_what_is_padded_and_bound_to_a_shape_equals_the_textbook(
     Case(4, 2, 64, 16, spans, shaped=True).check(device)
 
 
-@pytest.mark.parametrize(("context", "parts"), [(512, 1), (513, 4), (2048, 4), (2049, 16), (100_000, 16)])
+@pytest.mark.parametrize(
+    ("context", "parts"), [(512, 1), (513, 4), (2048, 4), (2049, 16), (8193, 64), (100_000, 64)]
+)
 def test_few_numbers_of_parts(context: int, parts: int) -> None:
     assert padded_parts(context) == parts
 

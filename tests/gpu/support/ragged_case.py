@@ -144,9 +144,9 @@ class Case:
 
     def _draw(self, span: tuple[int, int], device: torch.device) -> list[Tensor]:
         """Queries, keys and values of a sequence, the same in whatever batch it is."""
-        draw = torch.Generator().manual_seed(1000 * span[0] + span[1])
-        shapes = [(sum(span), heads, self.dim) for heads in (self.heads, self.kv_heads, self.kv_heads)]
-        q, k, v = (torch.randn(shape, generator=draw).to(device, self.dtype) for shape in shapes)
+        draw = torch.Generator(device).manual_seed(1000 * span[0] + span[1])
+        shapes = [(span[1], self.heads, self.dim), *[(sum(span), self.kv_heads, self.dim)] * 2]
+        q, k, v = (torch.randn(shape, generator=draw, device=device).to(self.dtype) for shape in shapes)
         return [q, k, v * self.size]
 
     def _tables(self) -> Tables:

@@ -51,9 +51,9 @@ def padded_batch(count: int) -> int:
 
 
 def padded_parts(context: int) -> int:
-    """1, 4, or the most parts that any context is split into: unused parts cost little."""
+    """1, 4, 16 or the most parts that any context is split into: unused parts cost little."""
     parts = parts_of(context)
-    return next((few for few in (1, 4) if parts <= few), most_parts())
+    return next((few for few in (1, 4, 16) if parts <= few), most_parts())
 
 
 class ShapedStep:

@@ -46,7 +46,10 @@ def tiles_of(
     prefixes: Sequence[SharedPrefix] = (),
     long: int = LONG,
 ) -> list[Tiles]:
-    """One launch for the short chunks and one for the long ones, if there are any.
+    """One launch for the short chunks of each height, and one for the long ones, if there are any.
+
+    The height of a chunk's tile depends on that chunk alone, and so does the order in which a GPU adds up.
+    Where prefixes are read once, all short chunks have the height of the longest.
 
     slots: the row of `slots_table` for each chunk's sequence. share: query heads for each KV head. prefixes:
     of short chunks, each to be read once. long: query rows of the tiles of longer chunks.
@@ -58,11 +61,11 @@ def tiles_of(
     cells = np.cumsum(lengths * short, dtype=np.int32) - lengths * short
     common = (slots, firsts, starts, lengths, cells)
     launches = []
-    if short.any():
-        members = _where(short)
-        rows = padded_rows(int(lengths[short].max()) * share)
-        skips = _skips(len(chunks), prefixes, block_size)
-        parts = parts_of(int((starts + lengths - skips)[short].max()))
+    skips = _skips(len(chunks), prefixes, block_size)
+    heights = np.array([padded_rows(int(length) * share) for length in lengths[short]], np.int32)
+    for rows in [int(heights.max())] if prefixes else np.unique(heights).tolist():
+        members = _where(short) if prefixes else _where(short)[heights == rows]
+        parts = parts_of(int((starts + lengths - skips)[members].max()))
         launches.append(_Launch(members, np.zeros_like(members), rows, parts, int(lengths[short].sum())))
     if not short.all():
         rows = max(long, padded_rows(share))

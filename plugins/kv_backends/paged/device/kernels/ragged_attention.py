@@ -15,12 +15,15 @@ from turnout.plugins.kv_backends.paged.device.kernels.ragged_programs import att
 __all__ = ["WIDE", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
 
 STEP = 64
-"""Positions of context that a program reads at a time. Half as many for heads larger than `WIDE`, and for
-8-bit numbers with many rows, where registers would be too few."""
+"""Positions of context that a program reads at a time, unless registers would be too few, or few rows read 16
+or 8 bits: see `_step`."""
+STEP_OF_HALVES, STEP_OF_CODES = 32, 128
+"""Where few rows read 16 bits, and 8 bits."""
 WIDE = 128
 PART = 512
 """Positions of context in a part, from which on a split pays."""
-MOST_PARTS = 16
+FEW_PARTS, MOST_PARTS = 16, 64
+"""As many as most contexts have, which are combined faster, and as any has."""
 
 
 class Tiles(NamedTuple):
@@ -138,7 +141,6 @@ def _attend(
     lanes, block_size, rule, sinks = layer
     (_, heads, dim), kv_heads = q.shape, lanes.k.shape[1]
     prefix, wide = tiles.prefix, dim > WIDE
-    half = wide or (lanes.codes != "none" and tiles.rows > 64)
     attend[len(tiles.chunks), kv_heads, tiles.parts](
         q,
         lanes.k,
@@ -173,7 +175,7 @@ def _attend(
         dim=dim,
         DIM=triton.next_power_of_2(dim),
         ROWS=tiles.rows,
-        STEP=STEP // 2 if half else STEP,
+        STEP=_step(dim, tiles.rows, lanes),
         PART=PART,
         MOST_PARTS=MOST_PARTS,
         SPLIT=parted is not None,
@@ -193,8 +195,17 @@ def _attend(
     )
 
 
+def _step(dim: int, rows: int, lanes: Lanes) -> int:
+    if dim > WIDE:
+        return STEP // 2
+    if lanes.codes != "none":
+        return STEP_OF_CODES if rows <= 16 else STEP if rows <= 64 else STEP // 2
+    return STEP_OF_HALVES if rows <= 16 and lanes.k.element_size() == 2 else STEP
+
+
 def _merge(tiles: Tiles, parted: _Parts, kv_heads: int, out: Tensor) -> None:
     parts, cells, heads, dim = parted.mixed.shape
+    most = FEW_PARTS if tiles.parts <= FEW_PARTS else MOST_PARTS
     merge[len(tiles.chunks), tiles.rows * kv_heads // heads, heads](
         parted.mixed,
         parted.logsums,
@@ -208,5 +219,5 @@ def _merge(tiles: Tiles, parted: _Parts, kv_heads: int, out: Tensor) -> None:
         parts,
         dim=dim,
         DIM=triton.next_power_of_2(dim),
-        PADDED=triton.next_power_of_2(MOST_PARTS * (2 if tiles.prefix else 1)),
+        PADDED=triton.next_power_of_2(most + MOST_PARTS if tiles.prefix else most),
     )
