@@ -91,6 +91,11 @@ void linear_gelu(const Linear& layer, const void* x, void* out, bool by_tanh, co
         return turnout_gelu(out, step.tokens, columns, by_tanh, (int)step.half, (int)step.threads);
     }
     const int threads = threads_for(step.tokens * layer.inputs * columns, WORTHWHILE, step);
+    if (layer.kind == FLOAT32 || layer.kind == BFLOAT16) {
+        const Finish gelu = by_tanh ? finish_by_tanh_gelu : finish_by_gelu;
+        return float_linear(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, step.tokens,
+                            layer.inputs, columns, layer.inputs, layer.kind == BFLOAT16, false, threads, gelu);
+    }
     turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
         linear_panels(layer, x, out, step.tokens, (int)step.half, first, last);
         const int64_t begin = first * panel, count = std::min(columns, last * panel) - begin;

@@ -2,34 +2,40 @@
 //
 //   packed  [K / DEPTH][N / PANEL][depth][PANEL]     a panel: PANEL output columns side by side
 //
-// One block of a panel stays in the first-level cache while all rows of x pass it (Goto and van de Geijn,
-// "Anatomy of High-Performance Matrix Multiplication", 2008). Weights that are bfloat16 numbers are kept as
+// One block of a panel stays in a near cache while rows of x pass it (Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication", 2008); many rows are laid side by side before. Weights that are bfloat16 numbers are kept as
 // such, half the memory to read, and widened on the way: products and sums are float32.
 
 #include <algorithm>
 
+#include "fetch.h"
 #include "linears.h"
 #include "panel_rows.h"
+#include "side_by_side.h"
 #include "team.h"
 
 namespace {
 
 constexpr int64_t DEPTH = 256;
-constexpr int64_t BAND = 16 * ROWS;  // of x that stay in the second-level cache
-constexpr int64_t PANELS_AT_ONCE = 4, NUMBERS_AT_ONCE = 1 << 16;  // that a thread takes at least
+constexpr int64_t BAND = 16 * ROWS;                        // of x that stay in the second-level cache
+constexpr int64_t SIDE_BY_SIDE = 112 / ROWS;               // tiles that do, laid side by side,
+constexpr int64_t CHUNK = (WIDTH == 16 ? 4 : 2) * DEPTH;   // with so many of their inputs
+constexpr int64_t MANY = 3 * ROWS, ENOUGH = 3;             // rows, and panels, from which on to lay them so pays
+constexpr int64_t PANELS_AT_ONCE = 4, TILES_AT_ONCE = 4, NUMBERS_AT_ONCE = 1 << 16;  // that a thread takes at least
 
-// All rows pass a panel, while the next one is fetched a part at a time: a model's weights are in no cache.
+template <typename T>
+Fetch fetch_for(const Target& out, int64_t rows, const T* next, int64_t depth, TileOf tile) {
+    return {Lines::of(out.data, out.stride, rows), next, PANEL * (int64_t)sizeof(T), depth, tile};
+}
+
+// All rows pass a panel, while the next one is fetched: a model's weights are in no cache.
 template <typename T>
 void pass_one(int64_t rows, Matrix x, const T* block, int64_t apart, int64_t depth, Target out) {
-    constexpr int64_t LINE = 64;
-    const int64_t bytes = apart * (int64_t)sizeof(T), tiles = (rows + ROWS - 1) / ROWS;
-    const int64_t part = (bytes / tiles + LINE - 1) / LINE * LINE;
-    const char* const next = (const char*)(block + apart);
-    for (int64_t now, fetched = 0; rows > 0; rows -= now) {
-        for (const int64_t end = std::min(bytes, fetched + part); fetched < end; fetched += LINE)
-            __builtin_prefetch(next + fetched, 0, 2);
+    const int64_t tiles = (rows + ROWS - 1) / ROWS;
+    for (int64_t now, number = 0; rows > 0; rows -= now, number++) {
         now = next_rows(rows);
-        some_rows<ROWS>(now, x, block, {1, apart}, depth, out);
+        const Fetch fetch = fetch_for(out, now, block + apart, depth, {number, tiles});
+        for_rows(now, [&](auto count) { tile_rows<count(), 1>(x, block, {1, apart}, depth, out, fetch); });
         x.data += now * x.stride;
         out.data += now * out.stride;
     }
@@ -45,35 +51,109 @@ void pass(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, 
 
 struct Shape {
     int64_t rows, inputs, outputs;
+
+    int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
 };
 
-// The panels from `first` to before `last`.
+// A product, of which parts are computed; `add`: to what `out` holds.
 template <typename T>
-void some_panels(const T* packed, Matrix x, const float* bias, float* out, Shape shape, bool add, int64_t first,
-                 int64_t last) {
-    const int64_t panels = (shape.outputs + PANEL - 1) / PANEL;
-    for (int64_t band = 0; band < shape.rows; band += BAND)
-        for (int64_t k = 0; k < shape.inputs; k += DEPTH) {
-            const int64_t depth = std::min(DEPTH, shape.inputs - k);
-            const int64_t rows = std::min(BAND, shape.rows - band);
-            const Target target = {
-                out + band * shape.outputs + first * PANEL,
-                shape.outputs,
-                shape.outputs - first * PANEL,
-                k == 0 && bias ? bias + first * PANEL : nullptr,
-                add || k > 0,
-            };
-            const T* block = packed + k * panels * PANEL + first * depth * PANEL;
-            pass(rows, {x.data + band * x.stride + k, x.stride}, block, {last - first, depth * PANEL}, depth,
-                 target);
-        }
+struct Product {
+    const T* packed;
+    Matrix x;
+    const float* bias;
+    float* out;
+    Shape shape;
+    bool add;
+    Finish after = nullptr;  // what to do with numbers of `out` once they are there
+
+    // Where a panel's block of inputs from `k` on begins.
+    const T* block(int64_t k, int64_t panel) const {
+        return packed + k * shape.panels() * PANEL + panel * depth(k) * PANEL;
+    }
+    int64_t depth(int64_t k) const { return std::min(DEPTH, shape.inputs - k); }
+    Target target(int64_t row, int64_t k, int64_t panel) const {
+        const int64_t column = panel * PANEL;
+        return {out + row * shape.outputs + column, shape.outputs, shape.outputs - column,
+                k == 0 && bias ? bias + column : nullptr, add || k > 0};
+    }
+    void finish(int64_t row, int64_t rows, int64_t first, int64_t last) const {
+        const int64_t begin = first * PANEL, end = std::min(shape.outputs, last * PANEL);
+        if (after) after(out + row * shape.outputs + begin, rows, end - begin, shape.outputs);
+    }
+};
+
+// Rows from `row` on with all panels, a block of inputs at a time.
+template <typename T>
+void pass_few(const Product<T>& all, int64_t row, int64_t rows, int64_t first, int64_t last) {
+    for (int64_t k = 0; k < all.shape.inputs; k += DEPTH) {
+        const int64_t depth = all.depth(k);
+        pass(rows, {all.x.data + row * all.x.stride + k, all.x.stride}, all.block(k, first),
+             {last - first, depth * PANEL}, depth, all.target(row, k, first));
+    }
 }
 
+// A tile of a panel, all its inputs from `begin` to `end`.
+template <int R, typename T>
+void pass_tile(const Product<T>& all, const float* x, int64_t row, int64_t begin, int64_t end, int64_t panel,
+               int64_t number, int64_t tiles) {
+    for (int64_t k = begin; k < end; k += DEPTH) {
+        const int64_t depth = all.depth(k), apart = depth * PANEL;
+        const T* const block = all.block(k, panel);
+        const Target out = all.target(row, k, panel);
+        const Fetch fetch = fetch_for(out, R, block + apart, depth, {number, tiles});
+        tile_rows<R, 1>(SideBySide<R>{x}, block, {1, apart}, depth, out, fetch);
+        x += depth * R;
+    }
+}
+
+// The same with rows laid side by side, so many inputs at a time as stay in the second-level cache with them.
 template <typename T>
-void multiply(const T* packed, Matrix x, const float* bias, float* out, Shape shape, bool add, int threads) {
-    const int64_t panels = (shape.outputs + PANEL - 1) / PANEL;
-    turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
-        some_panels(packed, x, bias, out, shape, add, first, last);
+void pass_many(const Product<T>& all, int64_t row, int64_t rows, int64_t first, int64_t last) {
+    const int64_t tiles = (rows + ROWS - 1) / ROWS;
+    float* const room = room_for_rows(rows * std::min(CHUNK, all.shape.inputs));
+    for (int64_t begin = 0; begin < all.shape.inputs; begin += CHUNK) {
+        const int64_t end = std::min(begin + CHUNK, all.shape.inputs);
+        lay_side_by_side({all.x.data + row * all.x.stride + begin, all.x.stride}, rows, end - begin, room);
+        for (int64_t panel = first; panel < last; panel++) {
+            const float* x = room;
+            for (int64_t number = 0, at = row, now; at < row + rows; number++, at += now, x += now * (end - begin)) {
+                now = next_rows(row + rows - at);
+                for_rows(now, [&](auto count) {
+                    pass_tile<count()>(all, x, at, begin, end, panel, number, tiles);
+                });
+            }
+            if (end == all.shape.inputs) all.finish(row, rows, panel, panel + 1);
+        }
+    }
+}
+
+// The rows from `row` on, as many as in `rows`, with the panels from `first` to before `last`.
+template <typename T>
+void some_panels(const Product<T>& all, int64_t row, int64_t rows, int64_t first, int64_t last) {
+    const bool many = rows >= MANY && last - first >= ENOUGH;
+    const int64_t tiles = (rows + ROWS - 1) / ROWS, bands = (tiles + SIDE_BY_SIDE - 1) / SIDE_BY_SIDE;
+    const int64_t band = many ? (tiles + bands - 1) / bands * ROWS : BAND;
+    for (const int64_t end = row + rows; row < end; row += band) {
+        const int64_t now = std::min(band, end - row);
+        if (many) {
+            pass_many(all, row, now, first, last);
+        } else {
+            pass_few(all, row, now, first, last);
+            all.finish(row, now, first, last);
+        }
+    }
+}
+
+// Threads share panels, of which each reads its own; where rows are many, these, of which each lays its own.
+template <typename T>
+void multiply(const Product<T>& all, int threads) {
+    const int64_t rows = all.shape.rows, tiles = (rows + ROWS - 1) / ROWS, panels = all.shape.panels();
+    if (tiles < threads * SIDE_BY_SIDE)
+        return turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+            some_panels(all, 0, rows, first, last);
+        });
+    turnout::share_out(threads, tiles, TILES_AT_ONCE, [&](int64_t first, int64_t last) {
+        some_panels(all, first * ROWS, std::min(rows, last * ROWS) - first * ROWS, 0, panels);
     });
 }
 
@@ -123,9 +203,18 @@ void float_panels(const void* packed, const float* x, const float* bias, float* 
                   int64_t outputs, int half, int64_t first, int64_t last) {
     const Shape shape = {rows, inputs, outputs};
     if (half)
-        some_panels((const BFloat16*)packed, {x, inputs}, bias, out, shape, false, first, last);
+        some_panels<BFloat16>({(const BFloat16*)packed, {x, inputs}, bias, out, shape, false}, 0, rows, first, last);
     else
-        some_panels((const float*)packed, {x, inputs}, bias, out, shape, false, first, last);
+        some_panels<float>({(const float*)packed, {x, inputs}, bias, out, shape, false}, 0, rows, first, last);
+}
+
+void float_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows, int64_t inputs,
+                  int64_t outputs, int64_t stride, int half, bool add, int threads, Finish after) {
+    const Shape shape = {rows, inputs, outputs};
+    if (half)
+        multiply<BFloat16>({(const BFloat16*)packed, {x, stride}, bias, out, shape, add, after}, threads);
+    else
+        multiply<float>({(const float*)packed, {x, stride}, bias, out, shape, add, after}, threads);
 }
 
 extern "C" {
@@ -156,11 +245,7 @@ void turnout_pack(const float* weight, void* packed, int64_t inputs, int64_t out
 // out: float32 [rows][outputs]; x: float32 [rows][inputs], rows `stride` apart; `add`: to what `out` holds.
 void turnout_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows,
                     int64_t inputs, int64_t outputs, int64_t stride, int half, int add, int threads) {
-    const Shape shape = {rows, inputs, outputs};
-    if (half)
-        multiply((const BFloat16*)packed, {x, stride}, bias, out, shape, add, threads);
-    else
-        multiply((const float*)packed, {x, stride}, bias, out, shape, add, threads);
+    float_linear(packed, x, bias, out, rows, inputs, outputs, stride, half, add != 0, threads, nullptr);
 }
 
 // out: float32 [count][inputs], the rows `tokens` of the weight that was packed.

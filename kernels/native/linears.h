@@ -16,6 +16,16 @@ struct Linear {
     int64_t depth, group, levels;
 };
 
+// What becomes of the first `count` numbers of rows that are `stride` apart.
+using Finish = void (*)(float* numbers, int64_t rows, int64_t count, int64_t stride);
+
+void finish_by_gelu(float* numbers, int64_t rows, int64_t count, int64_t stride);
+void finish_by_tanh_gelu(float* numbers, int64_t rows, int64_t count, int64_t stride);
+
+// out[rows][outputs] (+)= x · packed (+ bias), and then what `after` makes of it, if it is given.
+void float_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows, int64_t inputs,
+                  int64_t outputs, int64_t stride, int half, bool add, int threads, Finish after);
+
 // Those outputs of x[rows][inputs] that are in panels from `first` to before `last`: to out[rows][outputs].
 void float_panels(const void* packed, const float* x, const float* bias, float* out, int64_t rows, int64_t inputs,
                   int64_t outputs, int half, int64_t first, int64_t last);

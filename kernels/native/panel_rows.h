@@ -36,12 +36,10 @@ struct Panels {
     int64_t count, apart;
 };
 
-template <int R, int G, typename T>
-inline void tile_rows(Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
+template <int R, int G, typename X, typename T, typename Meanwhile = Nothing>
+inline void tile_rows(X x, const T* block, Panels panels, int64_t depth, Target out, Meanwhile meanwhile = {}) {
     Floats sums[G][R][VECTORS];
-    if (out.add)  // the tile's lines are in no near cache; while it is computed, they come
-        for (int r = 0; r < R; r++) __builtin_prefetch(out.data + r * out.stride, 1);
-    tile<R, G>(x, block, panels.apart, depth, sums);
+    tile<R, G>(x, block, panels.apart, depth, sums, meanwhile);
     for (int g = 0; g < G; g++, out = out.next())
         for (int r = 0; r < R; r++) put(out, r, sums[g][r]);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pairs.h"
+#include "transpose.h"
 
 constexpr int64_t POSITIONS = 64;  // looked at together
 
@@ -21,29 +22,6 @@ inline float largest_of(Floats x) {
         return x[0];
     else
         return largest_of<STEP / 2>(larger_neighbour<STEP>(x, std::make_integer_sequence<int, WIDTH>{}));
-}
-
-template <int STEP, bool HIGH, int... LANES>
-inline Floats interleave(Floats a, Floats b, std::integer_sequence<int, LANES...>) {
-    if constexpr (HIGH)
-        return __builtin_shufflevector(a, b, ((LANES & STEP) ? WIDTH + LANES : LANES + STEP)...);
-    else
-        return __builtin_shufflevector(a, b, ((LANES & STEP) ? WIDTH + LANES - STEP : LANES)...);
-}
-
-template <int STEP>
-inline void transpose(Floats (&x)[WIDTH]) {
-    if constexpr (STEP < WIDTH) {
-        constexpr auto lanes = std::make_integer_sequence<int, WIDTH>{};
-#pragma GCC unroll 16
-        for (int i = 0; i < WIDTH; i++)
-            if (!(i & STEP)) {
-                const Floats low = interleave<STEP, false>(x[i], x[i + STEP], lanes);
-                x[i + STEP] = interleave<STEP, true>(x[i], x[i + STEP], lanes);
-                x[i] = low;
-            }
-        transpose<2 * STEP>(x);
-    }
 }
 
 template <typename T>

@@ -24,7 +24,7 @@ inline Floats soften(float* scores, int64_t begin, int64_t end, float* sums, int
         store(scores + i, weight);
         added += weight;
     }
-    if (most != largest) {
+    if (most != largest && largest != NEVER) {  // else there are no sums yet
         const float factor = std::exp(largest - most);
         total *= factor;
         for (int64_t i = 0; i < wide; i += WIDTH) store(sums + i, load(sums + i) * factor);

@@ -12,6 +12,16 @@ constexpr int FETCHED = 6;                      // rows, up to which it pays to 
 struct Matrix {
     const float* data;
     int64_t stride;
+
+    float at(int64_t row, int64_t k) const { return data[row * stride + k]; }
+};
+
+// The rows of a tile, [depth][R]: what they have at a depth lies side by side.
+template <int R>
+struct SideBySide {
+    const float* data;
+
+    float at(int64_t row, int64_t k) const { return data[k * R + row]; }
 };
 
 // The columns of a panel's line. Those of bfloat16 lie in pairs, one of each vector: a word holds the two, and
@@ -39,13 +49,20 @@ constexpr int64_t place_of(int64_t column) {
 template <int R>
 constexpr int TOGETHER = R == 1 ? 4 : R == 2 ? 2 : 1;
 
+struct Nothing {
+    void operator()(int64_t) const {}
+};
+
 // out[R][PANEL] of x[R][depth] and each of G panels [depth][PANEL], which lie `apart` numbers from one another.
 // Products are added up in the order of depth whatever R and G are: a row's results do not depend on the others.
-template <int R, int G, typename T>
-inline void tile(Matrix x, const T* panels, int64_t apart, int64_t depth, Floats (&out)[G][R][VECTORS]) {
+// `meanwhile` is called at each depth.
+template <int R, int G, typename X, typename T, typename Meanwhile = Nothing>
+inline void tile(X x, const T* panels, int64_t apart, int64_t depth, Floats (&out)[G][R][VECTORS],
+                 Meanwhile meanwhile = {}) {
     constexpr int64_t LEAD = AHEAD / (PANEL * sizeof(T));
     Floats sums[G][R][VECTORS] = {};
     for (int64_t k = 0; k < depth; k++) {
+        meanwhile(k);
         // Behind a panel's end come those that are being read already, and then what will be read next.
         const int64_t soon = (k + LEAD) * PANEL + (k + LEAD < depth ? 0 : (G - 1) * apart);
 #pragma GCC unroll 4
@@ -56,7 +73,7 @@ inline void tile(Matrix x, const T* panels, int64_t apart, int64_t depth, Floats
             load_columns(line, columns);
 #pragma GCC unroll 16
             for (int r = 0; r < R; r++) {
-                const Floats value = splat(x.data[r * x.stride + k]);
+                const Floats value = splat(x.at(r, k));
 #pragma GCC unroll 4
                 for (int v = 0; v < VECTORS; v++) sums[g][r][v] += value * columns[v];
             }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ __all__ = ["OfflinePooling"]
 
 Vector = npt.NDArray[np.float32]
 Text = str | Sequence[int] | tuple[str, str]
+
+FEW = 8
+"""Texts, up to which it takes longer to hire threads than to tokenize."""
 
 _KINDS: dict[Similarity, Callable[[Vector, Vector], float]] = {
     "cosine": lambda one, two: float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two))),
@@ -95,8 +99,7 @@ class OfflinePooling:
         return prompts[chosen]
 
     def _specs(self, texts: Sequence[Text], params: PoolingParams, before: str) -> Iterator[RequestSpec]:
-        for number, text in zip(count(), texts):
-            tokens = self._tokens(text, before)
+        for number, tokens in zip(count(), self._tokenized(texts, before)):
             pooling = PoolingParams(
                 task=params.task,
                 pooling=params.pooling,
@@ -109,6 +112,15 @@ class OfflinePooling:
             yield RequestSpec(
                 id=f"pooled-{number}", prompt=tokens.ids, params=sampling, seed=0, pooling=pooling
             )
+
+    def _tokenized(self, texts: Sequence[Text], before: str) -> Iterable[TextTokens]:
+        """Returns the tokens of each, which the cores share out: a tokenizer lets other threads run."""
+        from turnout.kernels.threads import kernel_threads
+
+        if len(texts) < FEW or kernel_threads() == 1:
+            return [self._tokens(text, before) for text in texts]
+        with ThreadPoolExecutor(kernel_threads()) as pool:
+            return list(pool.map(self._tokens, texts, repeat(before)))
 
     def _tokens(self, text: Text, before: str) -> TextTokens:
         limit = min(self.ready.max_model_len, self.facts.max_length or self.ready.max_model_len)
