@@ -33,7 +33,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Te
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 13, 31, 97, 200])
-@pytest.mark.parametrize(("inputs", "outputs"), [(64, 160), (300, 33), (513, 7), (256, 16), (7, 1)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 160), (300, 33), (1100, 99), (513, 7), (7, 1)])
 @pytest.mark.parametrize("exact", [True, False])
 def test_linear(kernels: CpuKernels, rows: int, inputs: int, outputs: int, exact: bool) -> None:
     """`exact`: weights that bfloat16 holds, and which are then kept so."""
@@ -83,12 +83,17 @@ def test_linear_of_rows_that_lie_apart(kernels: CpuKernels, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_row_is_the_same_alone_and_among_others(kernels: CpuKernels, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("inputs", "outputs"), [(300, 40), (1100, 130)])
+def test_a_row_is_the_same_alone_and_among_others(
+    kernels: CpuKernels, dtype: torch.dtype, inputs: int, outputs: int
+) -> None:
     """To the last bit: how many rows share a tile does not change in which order products are added up."""
-    x, packed = normal(300, 300, dtype=dtype), kernels.pack([normal(40, 300, dtype=dtype)])
-    together = kernels.linear(x, packed, None)
+    x = normal(300, inputs, dtype=dtype)
+    packed = kernels.pack([normal(outputs, inputs, dtype=dtype)])
+    together, some = kernels.linear(x, packed, None), kernels.linear(x[:45], packed, None)
     alone = torch.cat([kernels.linear(row[None], packed, None) for row in x])
     assert torch.equal(together, alone)
+    assert torch.equal(some, alone[:45])
 
 
 @pytest.mark.parametrize("inputs", [300, 301])
