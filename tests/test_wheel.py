@@ -76,6 +76,7 @@ def _run(environment: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_wheel_completes_on_the_embedded_model(installed: Path) -> None:
     _run(installed, "-c", COMPLETE.format(site=str(_site(installed))))
 

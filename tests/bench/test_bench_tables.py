@@ -47,6 +47,7 @@ def test_rows_of_other_columns_are_refused(bench: ModuleType) -> None:
         bench.with_others("| scheme | b |\n|---|--:|\n| `none` | 1 |", f"{HEAD}\n| `none` | 1 |")
 
 
+@pytest.mark.slow
 def test_tables_are_written_where_the_document_has_them(bench: ModuleType, tmp_path: Path) -> None:
     shape = Shape(64, 2, 4, 2, 96, 512, max_positions=512, theta=10_000.0)
     write_random_checkpoint(tmp_path / "model", config_of(shape, "qwen2", dtype="float32"), seed=5)

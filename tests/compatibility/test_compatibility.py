@@ -126,6 +126,15 @@ def by_engine(pair: tuple[str, str]) -> str:
 
 
 TOGETHER = sorted(PAIRS - REFUSED, key=lambda pair: (by_engine(pair), pair))
+A_THIRD = [
+    pytest.param(pair, marks=() if number % 3 == 0 else pytest.mark.slow)
+    for number, pair in enumerate(TOGETHER)
+]
+"""And all of them by -m slow."""
+
+
+def test_a_third_has_every_feature_that_goes_with_any() -> None:
+    assert {name for pair in TOGETHER[::3] for name in pair} == {name for pair in TOGETHER for name in pair}
 
 
 class Together(NamedTuple):
@@ -137,7 +146,7 @@ class Together(NamedTuple):
     served: Served
 
 
-@pytest.fixture(scope="module", params=TOGETHER, ids="-".join)
+@pytest.fixture(scope="module", params=A_THIRD, ids="-".join)
 def together(request: pytest.FixtureRequest, make_llm: Any, make_plain: Any) -> Together:
     """In order of engines, of which there is one at a time."""
     first, second = (BY_NAME[name] for name in request.param)
@@ -164,17 +173,7 @@ def body(prompt: str, pair: tuple[str, str], params: dict[str, Any]) -> dict[str
     return asked
 
 
-@pytest.mark.parametrize(
-    "together",
-    [
-        pytest.param(pair, marks=() if number % 3 == 0 else pytest.mark.slow)
-        for number, pair in enumerate(TOGETHER)
-    ],
-    ids="-".join,
-    indirect=True,
-)
 def test_over_http_it_is_the_same(together: Together) -> None:
-    """A third of the pairs, and all of them by -m slow."""
     pair, offline = together.pair, together.served.answers
     over = answers_over_http(together.llm, [body(prompt, pair, together.params) for prompt in PROMPTS])
     assert [[c["text"] for c in choices] for choices in over] == [

@@ -282,6 +282,7 @@ print(status("VmHWM") - before, weight_bytes(module))
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
+@pytest.mark.slow
 def test_peak_memory_is_the_packed_weights_and_those_being_packed(kernels, checkpoint) -> None:
     shape = Shape(hidden=1024, layers=5, heads=16, kv_heads=4, intermediate=2816, vocab=16_384, tied=True)
     folder = checkpoint(config_of(shape, "qwen2"), dtype="bfloat16")

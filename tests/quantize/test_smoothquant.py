@@ -116,6 +116,7 @@ def test_what_was_not_smoothed_is_as_it_was() -> None:
     assert smoothing.apply("lm_head.weight", value) is value
 
 
+@pytest.mark.slow
 def test_other_text_starts_afresh(
     planted: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

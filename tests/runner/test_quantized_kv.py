@@ -44,7 +44,7 @@ def requests() -> list[RequestSpec]:
     ("kv", "scheduler", "stored", "tokens"),
     [
         ("paged", "fcfs", "int8", 68),
-        ("contiguous", "mlfq:quantum=16", "fp8", 68),
+        pytest.param("contiguous", "mlfq:quantum=16", "fp8", 68, marks=pytest.mark.slow),
         pytest.param("paged", "fcfs", "fp8", 68, marks=pytest.mark.slow),
         pytest.param("paged", "fcfs", "bfloat16", 120, marks=pytest.mark.slow),
         pytest.param("contiguous", "mlfq:quantum=16", "int8", 68, marks=pytest.mark.slow),

@@ -34,7 +34,9 @@ def requests(n: int = 1) -> list[RequestSpec]:
     ]
 
 
-@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize(
+    "n", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_alone_in_a_batch_and_after_preemption(n, make_engine):
     engine = make_engine()
     alone = {key: tokens for spec in requests(n) for key, tokens in run(engine, [spec]).items()}

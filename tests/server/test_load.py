@@ -25,7 +25,7 @@ def without_lag(load: LoadRun) -> list[str]:
     return [warning for warning in load.warnings if "lags" not in warning]
 
 
-@pytest.mark.parametrize("output", [1, 2, 24])
+@pytest.mark.parametrize("output", [pytest.param(1, marks=pytest.mark.slow), 2, 24])
 def test_every_token_is_counted_though_some_have_no_text_yet(server: RunningServer, output: int) -> None:
     """Random token ids are halves of characters more often than not."""
     done = load(server, f"poisson:rate=100,requests=20,prompt=uniform:5:60,output={output}")

@@ -25,6 +25,9 @@ sys.exit(serve(EngineConfig(model=model), ServerConfig(port=0, shutdown_timeout=
 """
 
 Launch = Callable[..., ServerProcess]
+BY_EITHER = pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def ask(url: str) -> httpx.Response:
     return httpx.post(f"{url}/v1/completions", json={"prompt": "b", "max_tokens": 1}, timeout=20)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@BY_EITHER
 def test_what_runs_may_end_and_what_is_new_is_refused(launch: Launch, number: signal.Signals) -> None:
     """Every stream ended with an error at once."""
     server = launch(20)
@@ -126,7 +129,7 @@ def test_a_server_without_requests_does_not_wait(launch: Launch) -> None:
     assert time.monotonic() - started < 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@BY_EITHER
 def test_supervisors_that_signal_the_engine_too(launch: Launch, number: signal.Signals) -> None:
     """As a terminal does, and systemd: the engine's process must stay for the requests that may end."""
     server = launch(20, start_new_session=True)

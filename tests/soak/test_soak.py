@@ -33,7 +33,15 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=ENGINES.values(), ids=ENGINES.keys())
+QUICK = ("paged, either", "contiguous, computed again")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(options, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, options in ENGINES.items()
+    ]
+)
 def assembled(request: pytest.FixtureRequest, random_model: Path) -> AssembledEngine:
     config = EngineConfig(
         model=str(random_model),

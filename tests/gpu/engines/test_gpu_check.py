@@ -20,6 +20,7 @@ from turnout.bench.gpu.table import table
 SCRIPT = Path(__file__).parents[3] / "scripts" / "gpu_check.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_it_asks_for_reduced_where_there_is_no_gpu() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)

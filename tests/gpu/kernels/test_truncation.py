@@ -21,32 +21,40 @@ PARAMS = [
     SamplingParams(top_k=400, top_p=0.9),
     SamplingParams(top_k=999_999, top_p=0.999),
 ]
+FEW = [PARAMS[2], PARAMS[4], PARAMS[6]]
+"""Of each kind one: the interpreter takes seconds for a row."""
 
 
-def check(weights: Tensor) -> None:
-    found = truncate_by_kernel(weights, PARAMS)
-    assert found.equal(truncate_by_sorting(weights, PARAMS))
+@pytest.fixture(params=[FEW, pytest.param(PARAMS, marks=pytest.mark.slow)], ids=["few", "all"])
+def params(request: pytest.FixtureRequest) -> list[SamplingParams]:
+    found: list[SamplingParams] = request.param
+    return found
+
+
+def check(weights: Tensor, params: list[SamplingParams]) -> None:
+    found = truncate_by_kernel(weights, params)
+    assert found.equal(truncate_by_sorting(weights, params))
     assert (found > 0).any(dim=1).all()
 
 
 @pytest.mark.parametrize("vocabulary", [13, 4500])
-def test_the_same_tokens(vocabulary: int, device: torch.device) -> None:
+def test_the_same_tokens(vocabulary: int, params: list[SamplingParams], device: torch.device) -> None:
     """Fewer than `top_k` would leave, and more than a program reads at a time."""
-    logits = torch.randn(len(PARAMS), vocabulary, generator=torch.Generator().manual_seed(vocabulary)) * 3
-    check((logits - logits.amax(1, keepdim=True)).exp().to(device))
+    logits = torch.randn(len(params), vocabulary, generator=torch.Generator().manual_seed(vocabulary)) * 3
+    check((logits - logits.amax(1, keepdim=True)).exp().to(device), params)
 
 
-def test_of_equals_the_lower_ids(device: torch.device) -> None:
+def test_of_equals_the_lower_ids(params: list[SamplingParams], device: torch.device) -> None:
     """Weights are few powers of two, so that sums are exact in whatever order."""
     draw = torch.Generator().manual_seed(0)
-    check(2.0 ** -torch.randint(0, 4, (len(PARAMS), 700), generator=draw).float().to(device))
-    check(torch.ones(len(PARAMS), 300, device=device))
+    check(2.0 ** -torch.randint(0, 4, (len(params), 700), generator=draw).float().to(device), params)
+    check(torch.ones(len(params), 300, device=device), params)
 
 
-def test_one_token_that_has_all_the_weight(device: torch.device) -> None:
-    weights = torch.zeros(len(PARAMS), 50, device=device)
+def test_one_token_that_has_all_the_weight(params: list[SamplingParams], device: torch.device) -> None:
+    weights = torch.zeros(len(params), 50, device=device)
     weights[:, 31] = 1
-    check(weights)
+    check(weights, params)
 
 
 def test_a_row_does_not_depend_on_those_beside_it(device: torch.device) -> None:

@@ -14,7 +14,7 @@ from values import encoded
 
 CANARY = 20
 """Requests after which another client's request is tried."""
-FEW = {"completions": 40, "chat": 25}
+FEW = {"completions": 20, "chat": 16}
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)

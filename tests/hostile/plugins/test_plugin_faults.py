@@ -45,14 +45,19 @@ CELLS = [
     if (fault.kind, method) != ("kv", "figures")  # the backend's, and the toy has only the cache
 ]
 CASES = [
-    pytest.param(kind, method, moment, error, id=f"{kind}.{method}-{moment}-{error}")
-    for kind, method in CELLS
-    for moment in MOMENTS
-    for error in ERRORS
+    pytest.param(
+        *(kind, method, moment, error),
+        id=f"{kind}.{method}-{moment}-{error}",
+        marks=() if (row + column + number) % len(ERRORS) == 0 else pytest.mark.slow,
+    )
+    for row, (kind, method) in enumerate(CELLS)
+    for column, moment in enumerate(MOMENTS)
+    for number, error in enumerate(ERRORS)
     # From the first on, no engine would ever serve, and the server gives up.
     if not (moment == "always" and fault_of(kind, method).replaces_engine)
     if not (moment == "third" and method in ONCE)
 ]
+"""One error for each method and moment, in turn; the others are slow."""
 
 
 @cache

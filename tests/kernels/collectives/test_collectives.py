@@ -13,7 +13,8 @@ from turnout.kernels.collectives import Meeting, open_collective
 @pytest.mark.parametrize(
     ("kind", "sizes"),
     [
-        ("shm", (2, 4)),
+        ("shm", (3,)),
+        pytest.param("shm", (2, 4), marks=pytest.mark.slow),
         ("gloo", (2,)),
         pytest.param("gloo", (3, 4), marks=pytest.mark.slow),
         pytest.param("nccl over gloo", (2, 4), marks=pytest.mark.slow),

@@ -37,11 +37,20 @@ def both(work: list[Job], **options: Any) -> None:
     assert fast.totals == slow.totals
 
 
-@pytest.mark.parametrize("scheduler", [*FAST_FORWARD, "sarathi:chunk=32", "lpm:max_queue=3", "ljf:aging=0"])
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        *FAST_FORWARD,
+        *[
+            pytest.param(spec, marks=pytest.mark.slow)
+            for spec in ("sarathi:chunk=32", "lpm:max_queue=3", "ljf:aging=0")
+        ],
+    ],
+)
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({}, id="room for all"),
+        pytest.param({}, id="room for all", marks=pytest.mark.slow),
         pytest.param({"pool": 1040, "max_num_seqs": 8}, id="slots short", marks=pytest.mark.slow),
         pytest.param({"pool": 1040}, id="memory short"),
         pytest.param({"pool": 1040, "kv": "contiguous"}, id="contiguous", marks=pytest.mark.slow),
@@ -55,7 +64,8 @@ def test_records_are_the_same(scheduler: str, options: dict[str, Any]) -> None:
     both(sharing(40, 60.0), scheduler=scheduler, **options)
 
 
-@pytest.mark.parametrize("scheduler", [pytest.param("fcfs", marks=pytest.mark.slow), "lpm"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["fcfs", "lpm"])
 def test_records_are_the_same_where_every_token_ends_a_block(scheduler: str) -> None:
     """One policy that never looks at memory, and the one that does: the others see nothing of blocks."""
     both(sharing(40, 60.0), scheduler=scheduler, pool=1040, block_size=1)

@@ -70,8 +70,8 @@ WORK = [
     [
         {},
         {"scheduler": "sarathi:chunk=16"},
-        {"scheduler": "srpt"},
-        {"scheduler": "prefill-first"},
+        pytest.param({"scheduler": "srpt"}, marks=pytest.mark.slow),
+        pytest.param({"scheduler": "prefill-first"}, marks=pytest.mark.slow),
         {"scheduler": "mlfq"},
         {"kv": "contiguous"},
         {"swap_memory": 8 * 2**20, "preemption": "swap"},

@@ -55,14 +55,14 @@ NOT_IN_SHAPE = {"one key head": LATENT, "all key heads": frozenset({"mimo_v2_fla
 """What transformers itself cannot compute, because the numbers of heads depend on one another."""
 SPLIT = frozenset(["sarvam_moe"])
 """Their checkpoints keep queries, keys and values as one tensor, which start-up refuses by name."""
-FEW = ("gpt2", "gpt_oss", "deepseek_v3")
+QUICK = {"gpt2": ("chunks",), "gemma2": ("contiguous", "chunks", "swap", "drafts")}
 
 
 def cases() -> Iterator[Any]:
     """Yields each architecture in its own shape served in each way, and in each shape in the hardest way."""
     for kind in MODELS:
         for shape, way in [("its own", way) for way in WAYS] + [(shape, "chunks") for shape in [*SHAPES][1:]]:
-            quick = shape == "its own" and (kind == "gemma2" or (kind in FEW and way == "chunks"))
+            quick = shape == "its own" and way in QUICK.get(kind, ())
             marks = [] if quick else [pytest.mark.slow]
             yield pytest.param(kind, shape, way, marks=marks, id=f"{kind}-{shape}-{way}")
 

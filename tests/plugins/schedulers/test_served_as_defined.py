@@ -31,8 +31,8 @@ from turnout.plugins.schedulers.prefill_first import PrefillFirst
 from turnout.plugins.schedulers.sarathi import Sarathi
 from turnout.plugins.schedulers.static import Static
 
-TRACES = 500
-"""For each policy, over all its ways."""
+FEW, MANY = 100, 500
+"""Traces for each policy, over all its ways."""
 
 DEFINED = {
     "deadline, drop": (lambda: Deadline(), lambda: EarliestDeadline("drop")),
@@ -93,11 +93,12 @@ class Served:
         return self._plan
 
 
+@pytest.mark.parametrize("traces", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", DEFINED)
-def test_every_step_serves_whom_the_definition_says(name):
+def test_every_step_serves_whom_the_definition_says(name, traces):
     make_policy, make_definition = DEFINED[name]
     ways = sum(other.partition(",")[0] == name.partition(",")[0] for other in DEFINED)
-    for trial in range(TRACES // ways):
+    for trial in range(traces // ways):
         rng = random.Random(trial)
         trace = random_trace(rng)
         # Places of the dropped are free from the next step on: with enough of them it makes no difference.

@@ -91,10 +91,10 @@ def test_sizes_are_few_and_pad_little() -> None:
     "options",
     [
         {},
-        {"kv": "contiguous"},
+        pytest.param({"kv": "contiguous"}, marks=pytest.mark.slow),
         {"async_scheduling": True},
         {"spec_ngram": True},
-        {"quantization": "int8"},
+        pytest.param({"quantization": "int8"}, marks=pytest.mark.slow),
         {"tokens": 400, "swap_memory": "4MiB", "preemption": "swap"},
     ],
     ids=lambda options: ",".join(f"{name}={value}" for name, value in options.items()) or "plain",

@@ -58,8 +58,15 @@ def test_they_are_what_transformers_computes(make_engine, theirs):
             assert [value for _, value in entry.top] == pytest.approx(row.topk(3).values.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("kv", ["paged", "contiguous"])
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(
+    ("n", "kv"),
+    [
+        (1, "contiguous"),
+        (3, "paged"),
+        pytest.param(1, "paged", marks=pytest.mark.slow),
+        pytest.param(3, "contiguous", marks=pytest.mark.slow),
+    ],
+)
 def test_chunks_preemption_and_cached_prefixes_change_nothing(make_engine, kv, n):
     specs = [
         spec(str(i), prompt, -i, prompt_logprobs=0, n=n, temperature=0.7)

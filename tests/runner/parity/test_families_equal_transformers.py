@@ -8,8 +8,10 @@ import pytest
 from family_checkpoints import FAMILIES, write_checkpoint
 from served import Checkpoint, build, decided, serve
 
-SLOW = ("gpt-oss", "qwen3-biased", "mistral", "ministral", "gemma2", "deepseek-v2", "granite")
+SLOW = ("gpt-oss", "qwen3-moe", "qwen3-biased", "mistral", "ministral", "gemma2", "deepseek-v2", "granite")
 """Of each, another stands for much: its own weights in MXFP4, or a family that builds on the same layers."""
+PREEMPTED = ("qwen3", "gemma3", "mixtral", "deepseek-v3")
+"""What is kept of them differs: all, that of a window, that of experts' layers, latent vectors."""
 PARAMS = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in FAMILIES]
 
 
@@ -37,6 +39,11 @@ def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kernels: str, kv:
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
 
 
+@pytest.mark.parametrize(
+    "checkpoint",
+    [pytest.param(name, marks=[] if name in PREEMPTED else [pytest.mark.slow]) for name in FAMILIES],
+    indirect=True,
+)
 @pytest.mark.parametrize("preemption", [pytest.param("recompute", marks=pytest.mark.slow), "swap"])
 def test_preempted(checkpoint: Checkpoint, preemption: str) -> None:
     room = build(checkpoint.folder, kv_memory="64MiB").scheduler.kv.capacity

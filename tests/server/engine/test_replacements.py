@@ -46,7 +46,7 @@ def ask(server: RunningServer, prompt: str = "ab", **body: object) -> httpx.Resp
     [
         "fails",
         pytest.param("dies", marks=pytest.mark.slow),
-        "is killed",
+        pytest.param("is killed", marks=pytest.mark.slow),
         pytest.param("finds no room", marks=pytest.mark.slow),
         pytest.param("has no descriptor", marks=pytest.mark.slow),
     ],
@@ -102,19 +102,20 @@ def test_requests_do_not_wait_for_ever(start: Start, starts: Path, monkeypatch: 
 # ------------------------------------------------------------------ deaths from outside
 
 
-def test_five_kills_lose_none_of_64_requests(start: Start) -> None:
-    """They lost 3, always, and the fourth ended the server."""
+@pytest.mark.parametrize(("kills", "requests"), [(2, 16), pytest.param(5, 64, marks=pytest.mark.slow)])
+def test_kills_lose_no_request(start: Start, kills: int, requests: int) -> None:
+    """Five lost 3 of 64, always, and the fourth ended the server."""
     server = start(engine={"max_num_seqs": 64})
     with ThreadPoolExecutor(64) as pool:
         answers: Answers = [
-            pool.submit(ask, server, chr(48 + i), max_tokens=100, user="slow") for i in range(64)
+            pool.submit(ask, server, chr(48 + i), max_tokens=100, user="slow") for i in range(requests)
         ]
-        for _ in range(5):
+        for _ in range(kills):
             eventually(lambda: not server.client.restarting and server.work() > 0, 30)
             end(server, signal.SIGKILL)
         texts = [answer.result(60).json()["choices"][0]["text"] for answer in answers]
-    assert texts == [chr(48 + i) * 100 for i in range(64)]
-    assert server.client.restarts == 5
+    assert texts == [chr(48 + i) * 100 for i in range(requests)]
+    assert server.client.restarts == kills
 
 
 def test_kills_of_one_request_are_not_its_fault(start: Start) -> None:
@@ -156,6 +157,7 @@ def test_what_a_kv_backend_does_to_one_request_costs_no_other(start: Start) -> N
     assert ask(server).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_kv_backend_that_never_works_ends_the_server_with_its_name(start: Start) -> None:
     server = start(engine={"kv": "broken:always=true"}, engine_restarts=2)
     with ThreadPoolExecutor(6) as pool:

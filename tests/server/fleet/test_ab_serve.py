@@ -87,6 +87,7 @@ def test_an_arm_that_cannot_be_is_named(launch: Launch, folder: Path, tmp_path: 
     assert process.output[-1] == "EngineGone: arm 'bad': this model is broken\n"
 
 
+@pytest.mark.slow
 def test_arms_of_different_contexts_are_refused(launch: Launch) -> None:
     process = launch("short:max-model-len=100")
     assert process.wait() == 1

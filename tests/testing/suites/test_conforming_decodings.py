@@ -15,7 +15,9 @@ SAME_AS = {
 }
 
 
-@pytest.mark.parametrize("name", SAME_AS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "k=2" in name else ()) for name in SAME_AS]
+)
 class TestDecoding(DecodingSuite):
     @pytest.fixture(autouse=True)
     def _choose(self, name: str) -> None:

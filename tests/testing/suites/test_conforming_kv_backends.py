@@ -11,7 +11,7 @@ from turnout.testing import KVBackendSuite
 BACKENDS = [
     "contiguous",
     "paged",
-    "paged:block_size=1",
+    pytest.param("paged:block_size=1", marks=pytest.mark.slow),
     "paged:block_size=4",
     "paged:block_size=4,prefix_caching=false",
 ]

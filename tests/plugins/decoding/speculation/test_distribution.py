@@ -30,7 +30,8 @@ from turnout.sampling.distributions import token_weights
 
 PROMPT = [3, 1, 2, 3, 1, 2, 3, 1]
 TOKENS = 4
-DRAWS = 4000
+FEW, MANY = 1000, 4000
+"""Answers: a test of few finds what is far from right."""
 
 
 def assert_distributed(seen: Sequence[int], expected: np.ndarray) -> None:
@@ -55,7 +56,15 @@ def assert_distributed(seen: Sequence[int], expected: np.ndarray) -> None:
 # ------------------------------------------------------------------ one step
 
 
-@pytest.mark.parametrize("params", [{}, {"temperature": 0.7, "top_p": 0.8}, {"top_k": 3}], ids=str)
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"temperature": 0.7, "top_p": 0.8},
+        pytest.param({"top_k": 3}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_one_or_two_drafts_verified_by_rejection(params: dict[str, Any]) -> None:
     """All that follows from two draft tokens drawn from a wrong distribution: pairs of tokens."""
     draws, generator = 8_000, torch.Generator().manual_seed(1)
@@ -120,17 +129,18 @@ def _request(params: SamplingParams) -> Request:
 
 
 def sample(
-    strategy: Speculative, params: SamplingParams, *, least: int = 200, **engine_options: int
+    strategy: Speculative, params: SamplingParams, draws: int, *, least: float = 0.05, **engine_options: int
 ) -> np.ndarray:
-    """Answers, [DRAWS, TOKENS], in which at least so many draft tokens were accepted."""
+    """Answers, [draws, TOKENS], in which at least so many draft tokens of each were accepted."""
     engine = toy_engine(strategy, **engine_options)
-    for seed in range(DRAWS):
+    for seed in range(draws):
         engine.add(RequestSpec(id=str(seed), prompt=PROMPT, params=params, seed=seed))
-    answers: list[list[int]] = [[] for _ in range(DRAWS)]
+    answers: list[list[int]] = [[] for _ in range(draws)]
     for delta in drain(engine):
         answers[int(delta.request_id)] += delta.tokens
     counters = engine.stats().counters
-    assert least < counters["spec_decode_num_accepted_tokens"] < counters["spec_decode_num_draft_tokens"]
+    accepted, drafts = (counters[f"spec_decode_num_{what}_tokens"] for what in ("accepted", "draft"))
+    assert least * draws < accepted < drafts
     return np.array(answers)
 
 
@@ -141,6 +151,10 @@ PROPOSERS: dict[str, Callable[[], Proposer]] = {
 }
 
 
+DRAWS = pytest.mark.parametrize("draws", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+
+
+@DRAWS
 @pytest.mark.parametrize(
     ("proposer", "verify", "chosen"),
     [
@@ -156,17 +170,18 @@ PROPOSERS: dict[str, Callable[[], Proposer]] = {
     ],
     ids=str,
 )
-def test_pairs_of_neighbouring_tokens(proposer: str, verify: Any, chosen: dict[str, Any]) -> None:
+def test_pairs_of_neighbouring_tokens(proposer: str, verify: Any, chosen: dict[str, Any], draws: int) -> None:
     params = SamplingParams(max_tokens=TOKENS, ignore_eos=True, **chosen)
     strategy = Speculative(proposer=PROPOSERS[proposer](), k=2, verify=verify, adaptive=False)
-    assert_follows(sample(strategy, params), params)
+    assert_follows(sample(strategy, params, draws), params)
 
 
-def test_pairs_when_depths_adapt_and_requests_are_preempted() -> None:
+@DRAWS
+def test_pairs_when_depths_adapt_and_requests_are_preempted(draws: int) -> None:
     """Whether there is a draft depends on the past and on memory, never on the draft itself."""
     params = SamplingParams(max_tokens=TOKENS, ignore_eos=True)
     strategy = Speculative(proposer=ToyDraft(blocks=24, budget=16), k=3, verify="rejection")
-    assert_follows(sample(strategy, params, least=10, blocks=40, budget=40, slots=24), params)
+    assert_follows(sample(strategy, params, draws, least=0.0025, blocks=40, budget=40, slots=24), params)
 
 
 def assert_follows(answers: np.ndarray, params: SamplingParams) -> None:
