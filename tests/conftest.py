@@ -57,6 +57,8 @@ GRACE = 120.0
 """Seconds that a test has after pytest-timeout has interrupted it."""
 END_OF_SESSION = 60.0
 """Seconds that a process has for what it does after its last test."""
+LIMIT = pytest.StashKey[float]()
+"""Seconds after which a test ends its process; none for one that has no timeout."""
 STDERR = pytest.StashKey[int]()
 
 
@@ -68,18 +70,19 @@ def _end_after(seconds: float, config: pytest.Config) -> None:
     faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
 
 
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    item.stash[LIMIT] = settings.timeout + GRACE
+    _end_when_it_hangs(item)
+
+
 def _end_when_it_hangs(item: pytest.Item) -> None:
-    marker = item.get_closest_marker("timeout")
-    timeout = marker.args[0] if marker else item.config.getoption("timeout", None)
-    if timeout is None:
-        timeout = item.config.getini("timeout") or 0
-    if float(timeout) > 0:
-        _end_after(float(timeout) + GRACE, item.config)
+    if LIMIT in item.stash:
+        _end_after(item.stash[LIMIT], item.config)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    _end_when_it_hangs(item)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
@@ -96,7 +99,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
     """One failure: pytest-xdist would give the test to the next worker, until too many have ended."""
     file = crashitem.partition("::")[0]
-    if unit := sched.workqueue.get(file):
+    if unit := getattr(sched, "workqueue", {}).get(file):
         unit[crashitem] = True
         if all(unit.values()):
             del sched.workqueue[file]
