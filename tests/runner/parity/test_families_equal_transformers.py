@@ -8,7 +8,10 @@ import pytest
 from family_checkpoints import FAMILIES, write_checkpoint
 from served import Checkpoint, build, decided, serve
 
-SLOW = ("gpt-oss", "qwen3-moe", "qwen3-biased", "mistral", "ministral", "gemma2", "deepseek-v2", "granite")
+SLOW = {
+    *("gpt-oss", "qwen3-biased", "qwen3-moe", "mistral", "ministral", "gemma2", "deepseek-v2", "granite"),
+    *("smollm3", "olmo2"),
+}
 """Of each, another stands for much: its own weights in MXFP4, or a family that builds on the same layers."""
 PREEMPTED = ("qwen3", "gemma3", "mixtral", "deepseek-v3")
 """What is kept of them differs: all, that of a window, that of experts' layers, latent vectors."""

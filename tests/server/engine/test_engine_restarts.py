@@ -57,7 +57,7 @@ def test_another_engine_takes_the_kernels_that_the_first_one_chose(
     assert given == ["auto", "torch"]
 
 
-@pytest.mark.parametrize("mood", ["slow", "brisk"])
+@pytest.mark.parametrize("mood", [pytest.param("slow", marks=pytest.mark.slow), "brisk"])
 def test_a_stream_goes_on_where_it_was(start: Start, mood: str) -> None:
     """No token lost, repeated or changed, twice over; and so for answers in one piece."""
     server = start()
@@ -144,7 +144,7 @@ def test_a_choice_that_has_ended_is_not_begun_again(start: Start) -> None:
     assert choices["timing"]["first_token_ms"] <= choices["timing"]["finished_ms"]
 
 
-@pytest.mark.parametrize("mood", ["killed", "failing"])
+@pytest.mark.parametrize("mood", ["killed", pytest.param("failing", marks=pytest.mark.slow)])
 def test_the_request_that_kills_is_found_and_no_other_suffers(start: Start, mood: str) -> None:
     server = start()
     with ThreadPoolExecutor(8) as pool:

@@ -12,7 +12,7 @@ BACKENDS = [
     "contiguous",
     "paged",
     pytest.param("paged:block_size=1", marks=pytest.mark.slow),
-    "paged:block_size=4",
+    pytest.param("paged:block_size=4", marks=pytest.mark.slow),
     "paged:block_size=4,prefix_caching=false",
 ]
 
