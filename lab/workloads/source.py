@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from itertools import chain
@@ -57,12 +58,17 @@ def source_options(name: str) -> list[Option]:
 
 
 def _parts(spec: str) -> list[str]:
-    return [spec] if Path(spec).is_file() else re.split(r"\s\+\s", spec.strip())
+    return [spec] if _is_file(spec) else re.split(r"\s\+\s", spec.strip())
+
+
+def _is_file(text: str) -> bool:
+    """Path.is_file raises OSError for what is too long for a name."""
+    return os.path.isfile(text)
 
 
 def _source(text: str) -> Source:
     text = text.strip()
-    if Path(text).is_file():
+    if _is_file(text):
         return Trace(file=Path(text))
     if not re.match(r"[\w.-]+(:|$)", text) or text.endswith(SUFFIXES):
         raise ConfigError(f"workload {text!r}: there is no such file, and it does not have the form {FORM}")

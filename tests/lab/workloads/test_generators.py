@@ -126,6 +126,12 @@ def test_several_at_once_share_nothing() -> None:
     assert not blocks["chat"] & blocks["scan"]
 
 
+def test_a_workload_may_be_longer_than_a_file_name() -> None:
+    """Previously it was looked for as a file, and the system's "File name too long" ended the command."""
+    parts = [f"constant:rate=1,requests=1,prompt=40,output=20,client=team-{number}" for number in range(8)]
+    assert len(load_workload(" + ".join(parts), 0).jobs) == 8
+
+
 def test_every_process_makes_the_same() -> None:
     spec = "gamma:rate=3,requests=50,turns=uniform:1:3,clients=4,prefix=lognormal:90,prefixes=3"
     code = (
