@@ -73,6 +73,7 @@ class _Top:
                 self._changed.set()
 
     def _drawn(self) -> Group:
+        self._watched.settle(self._now)
         watched, now = self._frozen or (self._watched, self._now)
         width, height = self._console.size
         return drawn(watched, self._view, now, width, height)

@@ -57,6 +57,10 @@ class Engine:
         self._history.append((at, stats))
         self._forget(at)
 
+    def forget_counters(self) -> None:
+        self.stats, self.kv = LiveStats(), None
+        self._history.clear()
+
     def rate(self, name: str, now: float) -> float | None:
         """How fast a counter grows, a second; None until that is known."""
         self._forget(now)
@@ -92,25 +96,35 @@ class Watched:
     def hear(self, event: LiveEvent) -> None:
         self.at = max(self.at, event.at)
         if event.first:
-            self._expect(self.requests)
-            self._missing_engines = dict.fromkeys(self.engines, self.at + GRACE_SECONDS)
+            self._begin()
         for news in event.engines:
             self._engine(news)
+        self.settle(self.at)
+
+    def settle(self, now: float) -> None:
+        """Drop what a new beginning did not tell of in time, and what is long ago."""
         for id, until in list(self._missing.items()):
-            if self.at >= until:
+            if now >= until:
                 self._drop(id)
         for key, until in list(self._missing_engines.items()):
-            if self.at >= until:
+            if now >= until:
                 del self._missing_engines[key], self.engines[key]
         for engine in self.engines.values():
             for times in (engine.first_tokens, engine.token_times):
-                while times and times[0][0] < self.at - RECENT_SECONDS:
+                while times and times[0][0] < now - RECENT_SECONDS:
                     times.popleft()
 
     def of(self, engine: Engine) -> Iterator[WatchedRequest]:
         return (request for request in self.requests.values() if request.engine is engine)
 
     # -------------------------------------------------------------- news
+
+    def _begin(self) -> None:
+        """The server may be another than before, which has not heard of any step as yet."""
+        self._expect(self.requests)
+        self._missing_engines = dict.fromkeys(self.engines, self.at + GRACE_SECONDS)
+        for engine in self.engines.values():
+            engine.forget_counters()
 
     def _engine(self, news: LiveEngine) -> None:
         key = (news.model, news.arm, news.replica)

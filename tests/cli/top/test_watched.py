@@ -76,6 +76,17 @@ def test_after_a_new_beginning_what_is_not_told_again_is_dropped() -> None:
     assert of(watched) == ["b"] and [one.name for one in watched.engines.values()] == ["m/0"]
 
 
+def test_of_a_server_that_was_replaced_nothing_stays_although_the_new_one_says_nothing_more() -> None:
+    watched = Watched()
+    told = engine("0", stats=stats(9, running=2), requests=[request("a")])
+    watched.hear(event(100.0, told, engine("1"), first=True))
+    watched.hear(event(101.0, engine("0", stats=stats(0)), first=True))
+    (one, _) = watched.engines.values()
+    assert one.stats.running == 0 and one.kv_use is None and of(watched) == ["a"]
+    watched.settle(104.5)
+    assert not watched.requests and [one.name for one in watched.engines.values()] == ["m/0"]
+
+
 def test_an_engine_that_began_again_keeps_only_what_it_tells() -> None:
     watched = Watched()
     watched.hear(event(100.0, engine(requests=[request("a"), request("b")]), first=True))

@@ -61,7 +61,8 @@ def test_every_panel_shows_the_engine_and_markup_is_text(serve, open_page) -> No
     tab(page, "Figures")
     assert "now" in (page.locator("canvas.chart").first.get_attribute("aria-label") or "")
     assert page.locator("img[src=x]").count() == 0
-    assert "[object" not in page.evaluate("document.body.textContent")
+    shown = page.evaluate("document.body.textContent")
+    assert not [word for word in ("[object", "false", "undefined", "NaN") if word in shown]
 
 
 def test_a_wrong_key_is_refused_in_words_and_the_right_one_is_kept_for_the_tab(serve, open_page) -> None:
@@ -163,6 +164,26 @@ def test_figures_of_the_hour_before_the_page_was_opened_are_shown(serve, open_pa
 
 
 @pytest.mark.slow
+def test_first_tokens_are_figures_when_they_come_and_times_of_tokens_when_a_request_has_ended(
+    serve, open_page
+) -> None:
+    _, event = busy()
+    at, told = event["at"], event["engines"][0]
+    told |= {"requests": [], "spans": []}
+    asked = {"prompt_tokens": 9, "max_tokens": 9, "arrival": at, "state": "decode"}
+    begun = {**told, "requests": [asked | {"id": name} for name in ("a", "b")]}
+    begun["spans"] = [["a", "decode", at + 0.25, None], ["b", "decode", at + 0.75, None]]
+    ended = asked | {"id": "a", "state": "ended", "finish_reason": "length", "output_tokens": 11}
+    done = {**told, "requests": [ended], "spans": [["a", "decode", at + 0.25, at + 1.25]]}
+    page = open_page(serve(still(event, {"at": at + 1, "engines": [begun]})).url)
+    expect(page.locator("#summary")).to_contain_text("TTFT p50500 msTPOT p50–")
+    page = open_page(
+        serve(still(event, *({"at": at + n, "engines": [e]} for n, e in ((1, begun), (2, done))))).url
+    )
+    expect(page.locator("#summary")).to_contain_text("TTFT p50500 msTPOT p50100 ms")
+
+
+@pytest.mark.slow
 def test_a_request_of_several_choices_is_a_bar_of_several_stripes(serve, open_page) -> None:
     _, event = busy(1.0)
     at, engine = event["at"], event["engines"][0]
@@ -230,6 +251,25 @@ def test_it_comes_back_when_the_server_does(open_page) -> None:
     with server.running():
         expect(page.locator("#summary")).to_contain_text("live")
         expect(page.locator("#notice")).to_have_text("")
+
+
+@pytest.mark.slow
+def test_of_a_server_that_was_replaced_nothing_stays_live(open_page) -> None:
+    """Although the new one is idle: it tells of itself once, before it has heard of any step."""
+    _, event = busy(20.0)
+    server = MadeUpServer(still(event))
+    event["engines"].append({**event["engines"][0], "replica": "1", "requests": [], "spans": []})
+    with server.running():
+        page = open_page(server.url, bears="ERR_")
+        expect(page.locator("#panel-timeline .told")).not_to_contain_text(" 0 live")
+    engines = [{"model": "tiny", "replica": replica, "stats": {"steps": 0}} for replica in ("0", "7")]
+    server.feed = still({"at": event["at"] + 1, "first": True, "engines": engines})
+    with server.running():
+        expect(page.locator("#panel-timeline .told")).to_contain_text(" 0 live")
+        expect(page.locator("#summary")).to_contain_text("running0")
+        tab(page, "Memory")
+        expect(page.locator("#panel-memory select")).to_have_text("07")
+        expect(page.locator("#panel-memory canvas.pool")).to_be_hidden()
 
 
 @pytest.mark.slow
@@ -364,3 +404,41 @@ def test_hours_of_events_leave_the_heap_as_it_was(serve, open_page) -> None:
     full, later = page.evaluate(play, 60), page.evaluate(play, 30)
     print(f"{full / 1e6:.1f} MB after two hours, {later / 1e6:.1f} MB an hour later")
     assert later < full * 1.1
+
+
+@pytest.mark.slow
+def test_a_request_preempted_for_ever_and_engines_that_are_gone_take_a_bounded_room(serve, open_page) -> None:
+    page = open_page(serve(still(busy()[1])).url)
+    found = page.evaluate(
+        """async () => {
+            const { Store } = await import("./console/data/store.js");
+            const store = new Store();
+            const tell = (at, news) => store.apply({ at, engines: [{ model: "tiny", ...news }] });
+            const request = { id: "a", n: 2, prompt_tokens: 9, max_tokens: 9, arrival: 1, state: "decode" };
+            tell(1, { replica: "0", requests: [request], spans: [["a", "decode", 1, 2]] });
+            for (let at = 2; at < 2000; at += 2) {
+                const spans = [["a", "preempted", at, at + 1], ["a", "decode", at + 1, at + 2]];
+                tell(at, { replica: "0", spans, breadths: [["a", at, 1 + at % 2]] });
+            }
+            const { spans, breadths } = store.requests.get("a");
+            const stats = { steps: 1, running: 1 };
+            const kv = { runs: [["free", 100]] };
+            tell(2001, { replica: "1", stats, kv, steps: [{ number: 1, tokens: 1 }] });
+            const gone = store.engines.get(JSON.stringify(["tiny", "", "1"]));
+            const ended = { ...request, id: "b", state: "ended", finish_reason: "length" };
+            tell(2002, { replica: "1", state: "gone", stats, kv, requests: [ended] });
+            return {
+                spans: spans.length, first: spans[0].start, last: spans.at(-1).end, breadths: breadths.length,
+                engines: store.engines.size, left: gone.cells.length + gone.steps.length, series: gone.series,
+            };
+        }"""
+    )
+    assert found == {
+        "spans": 200,
+        "first": 1,
+        "last": 2000,
+        "breadths": 64,
+        "engines": 1,
+        "left": 0,
+        "series": None,
+    }

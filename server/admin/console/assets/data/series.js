@@ -5,19 +5,27 @@ const SECONDS = 3600;
 const COUNTERS = ["output_tokens", "computed_tokens", "preemptions", "swap_outs"];
 const GAUGES = ["running", "waiting", "kv"];
 const GIVEN = ["ttft", "ttft95", "tpot", "tpot95"];
-const SAMPLES = 64;
+const LATENCIES = ["ttft", "tpot"];
+/** Latencies that are kept of each second: of more, any, each as likely as the others. */
+const SAMPLES = 16;
+/** Requests that ended, of which the latest are kept. */
+const ENDED = 4096;
+
+const table = (names, size, value) => Object.fromEntries(names.map((name) => [name, new Float32Array(size).fill(value)]));
 
 export class Series {
   constructor() {
-    this.first = this.last = null;
+    this.first = this.last = this.stats = null;
     /** The second that each place has; those of an hour before are overwritten. */
     this.held = new Float64Array(SECONDS).fill(-1);
-    this.values = Object.fromEntries([...COUNTERS, ...GAUGES].map((name) => [name, new Float32Array(SECONDS)]));
-    /** Latencies of the requests that ended in each second: [[of first tokens], [of tokens]]; null: none did. */
-    this.samples = new Array(SECONDS).fill(null);
+    this.values = table([...COUNTERS, ...GAUGES], SECONDS, 0);
+    /** Latencies of each second, and how many there were. */
+    this.samples = table(LATENCIES, SECONDS * SAMPLES, NaN);
+    this.sampled = table(LATENCIES, SECONDS, 0);
     /** What the server kept of seconds before this page was opened. */
-    this.given = Object.fromEntries(GIVEN.map((name) => [name, new Float32Array(SECONDS).fill(NaN)]));
-    this.ended = [];
+    this.given = table(GIVEN, SECONDS, NaN);
+    this.ends = { at: new Float64Array(ENDED), ...table([...LATENCIES, "whole"], ENDED, NaN) };
+    this.ended = 0;
   }
 
   /** Takes an engine's `stats`, whose counters grow from its start; a smaller one is of another engine. */
@@ -35,13 +43,41 @@ export class Series {
     this.values.kv[place] = stats.kv_capacity ? 1 - (stats.kv_free ?? 0) / stats.kv_capacity : 0;
   }
 
+  /** What is counted until the next report is not of the second in which that comes; the server has kept it. */
+  interrupt() {
+    this.stats = null;
+  }
+
+  /** Takes a latency of one request: `ttft` when its first token came, `tpot` when it ended. */
+  sample(name, value, at) {
+    const place = this.#placeOf(at);
+    const before = this.sampled[name][place]++;
+    const sample = before < SAMPLES ? before : Math.floor(Math.random() * (before + 1));
+    if (sample < SAMPLES) this.samples[name][place * SAMPLES + sample] = value;
+  }
+
   /** Takes the timings of a request that ended. */
   addEnded(timings, at) {
-    const [ttft, tpot] = (this.samples[this.#placeOf(at)] ??= [[], []]);
-    if (timings.ttft !== null && ttft.length < SAMPLES) ttft.push(timings.ttft);
-    if (timings.tpot !== null && tpot.length < SAMPLES) tpot.push(timings.tpot);
-    this.ended.push({ at, ...timings });
-    if (this.ended.length > 4000) this.ended.splice(0, 1000);
+    if (timings.tpot !== null) this.sample("tpot", timings.tpot, at);
+    const end = this.ended++ % ENDED;
+    this.ends.at[end] = at;
+    for (const name of [...LATENCIES, "whole"]) this.ends[name][end] = timings[name] ?? NaN;
+  }
+
+  /** The latencies that are kept of a second. */
+  samplesOf(name, place) {
+    const first = place * SAMPLES;
+    return this.samples[name].subarray(first, first + Math.min(SAMPLES, this.sampled[name][place]));
+  }
+
+  /** Requests that ended from `from` on: [{at, ttft, tpot, whole}, …], NaN where it is not known. */
+  endedFrom(from) {
+    const found = [];
+    const { at, ttft, tpot, whole } = this.ends;
+    for (let end = 0; end < Math.min(ENDED, this.ended); end += 1) {
+      if (at[end] >= from) found.push({ at: at[end], ttft: ttft[end], tpot: tpot[end], whole: whole[end] });
+    }
+    return found;
   }
 
   /** Takes what the server kept: points of `seconds` each. What this page has seen itself stays. */
@@ -74,7 +110,7 @@ export class Series {
     for (const name of COUNTERS) this.values[name][place] = 0;
     for (const name of GAUGES) this.values[name][place] = this.last === null ? 0 : this.values[name][this.last % SECONDS];
     for (const name of GIVEN) this.given[name][place] = NaN;
-    this.samples[place] = null;
+    for (const name of LATENCIES) this.sampled[name][place] = 0;
     this.first = Math.max(this.first ?? second, second - SECONDS + 1);
     this.last = second;
     return place;
@@ -112,7 +148,8 @@ export function gathered(all, from, to, seconds) {
   return [...stretches.values()].sort((a, b) => a.start - b.start).map((stretch) => figures(stretch, seconds));
 }
 
-function addStretch(stretches, start, { values, samples, given }, places) {
+function addStretch(stretches, start, series, places) {
+  const { values, given } = series;
   if (!stretches.has(start)) stretches.set(start, { start, running: 0, waiting: 0, kv: [], ttft: [], tpot: [], sums: {}, given: [] });
   const stretch = stretches.get(start);
   const sum = (name) => places.reduce((all, place) => all + values[name][place], 0);
@@ -121,8 +158,7 @@ function addStretch(stretches, start, { values, samples, given }, places) {
   stretch.kv.push(sum("kv") / places.length);
   for (const name of COUNTERS) stretch.sums[name] = (stretch.sums[name] ?? 0) + sum(name);
   for (const place of places) {
-    stretch.ttft.push(...(samples[place]?.[0] ?? []));
-    stretch.tpot.push(...(samples[place]?.[1] ?? []));
+    for (const name of LATENCIES) stretch[name].push(...series.samplesOf(name, place));
     if (!Number.isNaN(given.ttft[place]) || !Number.isNaN(given.tpot[place])) stretch.given.push(Object.fromEntries(GIVEN.map((name) => [name, given[name][place]])));
   }
 }

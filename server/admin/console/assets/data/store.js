@@ -5,6 +5,10 @@ import { Series } from "./series.js";
 const MAX_ENDED = 5000;
 const MAX_STEPS = 1000;
 const KEEP_SECONDS = 3600;
+/** Of a request; past them, the latest are kept, and the first, which tell of its first token. */
+const MAX_SPANS = 200;
+const FIRST_SPANS = 8;
+const MAX_BREADTHS = 64;
 /** How long after a new beginning a request may stay unmentioned before it counts as ended. */
 const GRACE_SECONDS = 3;
 const DEFAULTS = {
@@ -41,9 +45,9 @@ export class Store extends EventTarget {
   apply(event) {
     this.at = Math.max(this.at, event.at);
     this.received = performance.now();
-    if (event.first) this.#expect(() => true);
+    if (event.first) this.#begin();
     for (const engine of event.engines ?? []) this.#applyEngine(engine);
-    this.#endMissing();
+    this.#endMissing(this.at);
     if (event.arms !== undefined) this.arms = event.arms;
     this.#retire();
     this.dispatchEvent(new Event("change"));
@@ -63,18 +67,26 @@ export class Store extends EventTarget {
     let engine = this.engines.get(key);
     if (!engine) this.engines.set(key, (engine = newEngine(key, news)));
     for (const field of ["state", "scheduler", "policies"]) if (news[field] !== undefined) engine[field] = news[field];
+    engine.expected = Infinity;
     if (news.began || news.state === "gone") this.#expect((request) => request.engine === engine);
-    if (news.state === "gone") this.engines.delete(key);
     if (news.kv) [engine.kv, engine.cells] = [news.kv, cellsOf(news.kv, this.at, engine.cells)];
     for (const request of news.requests ?? []) this.#applyRequest(engine, request);
     for (const told of news.progress ?? []) this.#applyProgress(engine, told);
     for (const [id, phase, start, end = null] of news.spans ?? []) this.#applySpan(engine, id, { phase, start, end, engine });
-    for (const [id, at, number] of news.breadths ?? []) this.requests.get(id)?.breadths.push({ at, number });
+    for (const [id, at, number] of news.breadths ?? []) this.#applyBreadth(id, { at, number });
     for (const step of news.steps ?? []) engine.steps.push(this.#step(step, engine.steps.at(-1)));
     if (engine.steps.length > this.maxSteps) engine.steps.splice(0, engine.steps.length - this.maxSteps);
-    if (!news.stats?.steps) return; // nothing was heard of it as yet
-    engine.stats = news.stats;
-    engine.series.add(this.at, news.stats);
+    if (news.stats?.steps) { // else nothing was heard of it as yet
+      engine.stats = news.stats;
+      engine.series.add(this.at, news.stats);
+    }
+    if (news.state === "gone") this.#forget(engine);
+  }
+
+  /** It is no more; its requests go on to name it. */
+  #forget(engine) {
+    this.engines.delete(engine.key);
+    Object.assign(engine, { kv: null, cells: [], steps: [], series: null });
   }
 
   /** A step as it is kept: what goes on as the step before refers to it, and ids are the requests' own strings. */
@@ -127,15 +139,44 @@ export class Store extends EventTarget {
     if (same) same.end = span.end;
     else {
       close(request, span.start);
+      if (span.phase === "decode" && request.spans.every((one) => one.phase !== "decode")) this.#firstToken(engine, request, span);
       request.spans.push(span);
+      if (request.spans.length > MAX_SPANS && !this.recorded) request.spans.splice(FIRST_SPANS, 1);
     }
     if (request.ended !== null && span.end !== null) request.ended = Math.max(span.end, request.spans[0].start);
   }
 
+  /** Those that came before the page was opened, the server has kept. */
+  #firstToken({ series }, request, span) {
+    if (this.recorded || series.last !== null) series.sample("ttft", ttftOf(request, span), span.start);
+  }
+
+  #applyBreadth(id, breadth) {
+    const breadths = this.requests.get(id)?.breadths;
+    breadths?.push(breadth);
+    if (breadths?.length > MAX_BREADTHS) breadths.shift();
+  }
+
   #end(request, at) {
     close(request, at);
+    request.spans = request.spans.slice(); // an array has room for more than it holds, which takes as much as they do
     request.ended = request.spans.at(-1)?.end ?? at;
-    if (request.finish_reason === "stop" || request.finish_reason === "length") request.engine.series.addEnded(timings(request), request.ended);
+    if (request.finish_reason === "stop" || request.finish_reason === "length") request.engine.series?.addEnded(timings(request), request.ended);
+  }
+
+  /** The server may be another than before. Where nothing happens, it tells no more than this. */
+  #begin() {
+    const due = this.at + GRACE_SECONDS;
+    for (const engine of this.engines.values()) {
+      Object.assign(engine, { expected: due, stats: null, kv: null, cells: [] });
+      engine.series.interrupt();
+    }
+    this.#expect(() => true);
+    if (this.recorded) return;
+    setTimeout(() => {
+      this.#endMissing(due);
+      this.dispatchEvent(new Event("change"));
+    }, GRACE_SECONDS * 1000);
   }
 
   /** After a new beginning, requests that live are told of again; those that are not ended while nobody looked. */
@@ -143,9 +184,10 @@ export class Store extends EventTarget {
     for (const [id, request] of this.requests) if (request.ended === null && chosen(request)) this.missing.set(id, this.at + GRACE_SECONDS);
   }
 
-  #endMissing() {
+  #endMissing(at) {
+    for (const engine of this.engines.values()) if (at >= engine.expected) this.#forget(engine);
     for (const [id, until] of this.missing) {
-      if (this.at < until) continue;
+      if (at < until) continue;
       this.missing.delete(id);
       const request = this.requests.get(id);
       if (!request || request.ended !== null) continue;
@@ -198,10 +240,12 @@ export function engineName(engine, engines) {
   return [...parts.filter(Boolean), engine.replica].join(" / ") || engine.name;
 }
 
+const ttftOf = (request, span) => Math.max(0, span.start - request.arrival);
+
 /** Seconds to a request's first token, between its tokens, and in all; null where they are not known. */
 export function timings(request) {
-  const first = request.spans.find((span) => span.phase === "decode")?.start ?? null;
-  const ttft = first === null ? null : Math.max(0, first - request.arrival);
+  const span = request.spans.find((one) => one.phase === "decode");
+  const [first, ttft] = span ? [span.start, ttftOf(request, span)] : [null, null];
   const tokens = request.output_tokens / Math.max(1, request.n);
   const tpot = first !== null && request.ended !== null && tokens > 1 ? (request.ended - first) / (tokens - 1) : null;
   return { ttft, tpot, whole: request.ended === null ? null : request.ended - request.arrival };

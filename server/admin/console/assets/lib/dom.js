@@ -5,7 +5,7 @@ import { show } from "./i18n.js";
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) setOne(node, name, value);
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 

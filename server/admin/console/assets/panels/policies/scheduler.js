@@ -55,7 +55,8 @@ export class Scheduler {
     const body = { name: this.name.value.trim(), options: parsedOptions(this.options.value) };
     try {
       const { scheduler } = await askJson("admin/scheduler", { method: "POST", body, query: queryOf(this.engine, this.app.store) });
-      this.changed = { at: this.app.store.now, engine: this.engine, name: scheduler };
+      const at = this.app.store.now;
+      this.changed = { at, engine: this.engine, name: scheduler, before: this.#ended(at - BEFORE_SECONDS) };
       this.told.textContent = t("changed", { name: scheduler });
       notice("");
     } catch (error) {
@@ -65,15 +66,18 @@ export class Scheduler {
     this.app.refresh();
   }
 
+  /** Requests of the arm that ended from then on. */
+  #ended(from) {
+    return [...this.app.store.engines.values()].filter((one) => alike(one, this.engine)).flatMap((one) => one.series.endedFrom(from));
+  }
+
   #drawEffect() {
     if (!this.changed || !alike(this.changed.engine, this.engine)) {
       this.shown = this.effect.replaceChildren();
       return;
     }
-    const ended = [...this.app.store.engines.values()].filter((one) => alike(one, this.engine)).flatMap((one) => one.series.ended);
-    const { at } = this.changed;
-    const before = ended.filter((one) => one.at < at && one.at >= at - BEFORE_SECONDS);
-    const after = ended.filter((one) => one.at >= at && one.whole !== null && one.at - one.whole >= at);
+    const { at, before } = this.changed;
+    const after = this.#ended(at).filter((one) => one.at - one.whole >= at);
     const shown = `${at}/${before.length}/${after.length}/${t("effect")}`;
     if (shown === this.shown) return;
     this.shown = shown;
