@@ -168,7 +168,8 @@ def test_first_tokens_are_figures_when_they_come_and_times_of_tokens_when_a_requ
     serve, open_page
 ) -> None:
     _, event = busy()
-    at, told = event["at"], event["engines"][0]
+    at = event["at"] = time.time() // 10 * 10 + 2  # what stands above is of ten seconds, from full ones on
+    told = event["engines"][0]
     told |= {"requests": [], "spans": []}
     asked = {"prompt_tokens": 9, "max_tokens": 9, "arrival": at, "state": "decode"}
     begun = {**told, "requests": [asked | {"id": name} for name in ("a", "b")]}
