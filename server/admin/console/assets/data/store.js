@@ -31,6 +31,8 @@ export class Store extends EventTarget {
     this.engines = new Map();
     this.requests = new Map();
     this.missing = new Map();
+    /** Those that the event at hand ends: when exactly, their last spans say. */
+    this.ending = [];
     this.arms = null;
     this.at = 0;
     this.received = 0;
@@ -48,6 +50,7 @@ export class Store extends EventTarget {
     if (event.first) this.#begin();
     for (const engine of event.engines ?? []) this.#applyEngine(engine);
     this.#endMissing(this.at);
+    for (const request of this.ending.splice(0)) request.engine.series?.addEnded(timings(request), request.ended);
     if (event.arms !== undefined) this.arms = event.arms;
     this.#retire();
     this.dispatchEvent(new Event("change"));
@@ -161,7 +164,7 @@ export class Store extends EventTarget {
     close(request, at);
     request.spans = request.spans.slice(); // an array has room for more than it holds, which takes as much as they do
     request.ended = request.spans.at(-1)?.end ?? at;
-    if (request.finish_reason === "stop" || request.finish_reason === "length") request.engine.series?.addEnded(timings(request), request.ended);
+    if (request.finish_reason === "stop" || request.finish_reason === "length") this.ending.push(request);
   }
 
   /** The server may be another than before. Where nothing happens, it tells no more than this. */
