@@ -65,18 +65,18 @@ class SortedPairs:
         ordered, self.order = chosen.flatten().sort(stable=True)
         bounds = torch.arange(experts + 1, device=chosen.device)
         self.starts = torch.searchsorted(ordered, bounds)
-        self.tile = tile_of(len(ordered), experts, dtype, chosen.device if tall else None)
+        self.tile = tile_of(len(ordered), experts, dtype, chosen.device, tall=tall)
         self.tiles = len(ordered) // self.tile.rows + min(experts, len(ordered))
         """As many tiles as there can be."""
 
 
-def tile_of(pairs: int, experts: int, dtype: torch.dtype, device: torch.device | None) -> Tile:
-    """The tile for so many pairs of a token and an expert; device: None for none that are tall."""
+def tile_of(pairs: int, experts: int, dtype: torch.dtype, device: torch.device, *, tall: bool = True) -> Tile:
+    """The tile for so many pairs of a token and an expert. tall: as `ExpertProducts.tall` says."""
     if dtype == torch.float32:
         return EXACT
     if pairs <= 8 * experts:
         return SHORT
-    if pairs <= 128 * experts or device is None:
+    if pairs <= 128 * experts or not tall:
         return USUAL
     if device.type != "cuda":
         return TALL

@@ -11,7 +11,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["dot", "encode_e4m3", "from_e4m3", "from_int4", "from_int8", "narrow", "round_even"]
+__all__ = [
+    "INTERPRETED",
+    "dot",
+    "encode_e4m3",
+    "from_e4m3",
+    "from_int4",
+    "from_int8",
+    "narrow",
+    "round_even",
+]
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 WHOLE = tl.constexpr(1.5 * 2.0**23)

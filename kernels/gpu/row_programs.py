@@ -13,12 +13,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from turnout.kernels.gpu.number_programs import encode_e4m3, from_e4m3, narrow, round_even
+from turnout.kernels.gpu.number_programs import INTERPRETED, encode_e4m3, from_e4m3, narrow, round_even
 from turnout.kernels.gpu.rounding_programs import SMALLEST
 
 __all__ = ["codes_row", "nibbles_row"]
 
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 SHRINK = tl.constexpr(2.0**-8)
 """By which e4m3 of the row is smaller as float16, so that the sum of two products is at most 1568."""
 FOUR_OF_E4M3 = tl.constexpr(

@@ -44,6 +44,7 @@ class _Grouped:
         """like: what says which experts other ranks have."""
         self._gate_up, self._down, self._gate, self._kernels = gate_up, down, gate, kernels
         self._before, self._partial = like.before, bool(like.before or like.behind)
+        self._tall = gate_up.tall and down.tall
 
     @classmethod
     def of(cls, experts: Experts, kernels: FusedKernels) -> _Grouped | None:
@@ -64,8 +65,7 @@ class _Grouped:
         from turnout.kernels.gpu.experts import SortedPairs, add_up
 
         chosen = chosen - self._before if self._before else chosen
-        tall = self._gate_up.tall and self._down.tall
-        pairs = SortedPairs(chosen, self._gate_up.experts, x.dtype, partial=self._partial, tall=tall)
+        pairs = SortedPairs(chosen, self._gate_up.experts, x.dtype, partial=self._partial, tall=self._tall)
         both = self._gate_up(x, pairs, gather=True)
         gated = self._kernels.gate(both) if self._gate is silu_gate else self._gate(*both.chunk(2, dim=-1))
         return add_up(self._down(gated, pairs, gather=False), weights)

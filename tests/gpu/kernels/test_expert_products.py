@@ -143,5 +143,5 @@ def test_tiles_grow_with_the_pairs_of_an_expert() -> None:
     assert [tile_of(pairs, 8, torch.bfloat16, CPU) for pairs in sizes] == [
         module.SHORT, module.SHORT, module.USUAL, module.USUAL, module.TALL
     ]  # fmt: skip
-    assert tile_of(10_000, 8, torch.bfloat16, None) == module.USUAL
+    assert tile_of(10_000, 8, torch.bfloat16, CPU, tall=False) == module.USUAL
     assert tile_of(10_000, 8, torch.float32, CPU) == module.EXACT

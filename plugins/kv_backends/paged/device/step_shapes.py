@@ -16,7 +16,12 @@ import torch
 from turnout.core.types.plan import Chunk, StepShape
 from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import padded
-from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Tiles, most_parts, parts_of
+from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import (
+    FEW_PARTS,
+    Tiles,
+    most_parts,
+    parts_of,
+)
 from turnout.plugins.kv_backends.paged.device.slot_mapping import Ints
 from turnout.plugins.kv_backends.paged.device.tiles import SHORT, aligned, padded_rows
 from turnout.plugins.kv_backends.storage.written_slots import written_slots
@@ -53,7 +58,7 @@ def padded_batch(count: int) -> int:
 def padded_parts(context: int) -> int:
     """1, 4, 16 or the most parts that any context is split into: unused parts cost little."""
     parts = parts_of(context)
-    return next((few for few in (1, 4, 16) if parts <= few), most_parts())
+    return next((few for few in (1, 4, FEW_PARTS) if parts <= few), most_parts())
 
 
 class ShapedStep:

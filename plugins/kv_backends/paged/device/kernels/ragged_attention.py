@@ -12,7 +12,7 @@ from turnout.core.types.layer_attention import LayerAttention
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_programs import attend, merge
 
-__all__ = ["WIDE", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
+__all__ = ["FEW_PARTS", "WIDE", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
 
 STEP = 64
 """Positions of context that a program reads at a time, unless registers would be too few, or few rows read 16
