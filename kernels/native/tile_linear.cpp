@@ -102,16 +102,21 @@ void finish(const float* sums, int64_t first, int64_t last, const HalfTarget& ou
     }
 }
 
+// Rows are finished as soon as they are added up: what their results wait for, lines of memory far apart, comes while
+// the next tiles are multiplied.
 void multiply_panel(const Rows& x, const BFloat16* panel, float* sums, const HalfTarget& out) {
     for (int64_t k = 0; k < x.depth; k += DEPTH, panel += DEPTH * PANEL) {
         const int64_t depth = std::min(DEPTH, x.depth - k), apart = 16 * x.depth;
-        int64_t row = 0;
-        for (; row + 32 <= x.padded; row += 32)
-            add_block<2>(x.at(row, k), apart, panel, depth, sums + row * PANEL, k == 0);
-        for (; row < x.padded; row += 16)
-            add_block<1>(x.at(row, k), apart, panel, depth, sums + row * PANEL, k == 0);
+        const bool last = k + depth == x.depth;
+        for (int64_t row = 0; row < x.padded; row += 32) {
+            float* const block = sums + row * PANEL;
+            if (row + 32 <= x.padded)
+                add_block<2>(x.at(row, k), apart, panel, depth, block, k == 0);
+            else
+                add_block<1>(x.at(row, k), apart, panel, depth, block, k == 0);
+            if (last) finish(sums, row, std::min(row + 32, x.rows), out);
+        }
     }
-    finish(sums, 0, x.rows, out);
 }
 
 }  // namespace

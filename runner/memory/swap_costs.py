@@ -32,7 +32,7 @@ FIRST = 16
 MEASURE_SECONDS = 0.15
 """A chunk may take so long, judged by the first one."""
 RUNS, RUNS_ON_GPU = 2, 3
-"""The first one touches new memory, and on a GPU the second one may capture a graph that the third replays."""
+"""The first touches new memory, and on a GPU the second may capture a graph that the third replays."""
 
 
 class MeasuredRunner(Protocol):
