@@ -90,11 +90,12 @@ def test_the_unquantized_model_is_never_in_memory(scheme: str, large_model: Path
 
 
 @pytest.mark.parametrize(
-    ("scheme", "part"), [("int8", 0.29), ("int8wo", 0.29), ("int4wo", 0.19), ("fp8", 0.29)]
+    ("scheme", "part"), [("int8", 0.31), ("int8wo", 0.29), ("int4wo", 0.19), ("fp8", 0.29)]
 )
 def test_start_up_says_what_is_saved_and_what_a_layer_takes(
     scheme: str, part: float, random_model: Path
 ) -> None:
+    """Layers here are small: scales count, and so do the zeros by which int8 fills the last tile of AMX."""
     summary = "\n".join(build(random_model, quantization=scheme).ready.summary)
     assert f"quantization {scheme}," in summary
     sums = re.search(r"quantized (\d+) of 15 linear layers: .* in float32 \((\d\.\d+) times\)", summary)
