@@ -90,13 +90,13 @@ def test_the_unquantized_model_is_never_in_memory(scheme: str, large_model: Path
 
 
 @pytest.mark.parametrize(
-    ("scheme", "part"), [("int8", 0.31), ("int8wo", 0.29), ("int4wo", 0.19), ("fp8", 0.29)]
+    ("scheme", "part"), [("int8", 0.29), ("int8wo", 0.29), ("int4wo", 0.19), ("fp8", 0.29)]
 )
-def test_start_up_says_what_is_saved_and_what_a_layer_takes(
-    scheme: str, part: float, random_model: Path
-) -> None:
-    """Layers here are small: scales count, and so do the zeros by which int8 fills the last tile of AMX."""
-    summary = "\n".join(build(random_model, quantization=scheme).ready.summary)
+def test_start_up_says_what_is_saved_and_what_a_layer_takes(scheme: str, part: float, tmp_path: Path) -> None:
+    """Inputs are multiples of 64: zeros that fill the last tile of AMX would count in layers this small."""
+    shape = Shape(hidden=64, layers=2, heads=4, kv_heads=2, intermediate=128, vocab=160, max_positions=512)
+    write_random_checkpoint(tmp_path, config_of(shape, "qwen2", dtype="float32"), seed=5)
+    summary = "\n".join(build(tmp_path, quantization=scheme).ready.summary)
     assert f"quantization {scheme}," in summary
     sums = re.search(r"quantized (\d+) of 15 linear layers: .* in float32 \((\d\.\d+) times\)", summary)
     assert sums and int(sums[1]) == 14 and float(sums[2]) < part
