@@ -58,28 +58,22 @@ int64_t begin_of(const AttentionRule& rule, const Step& step, const Tile& tile) 
     return std::max<int64_t>(0, seen) / POSITIONS * POSITIONS;
 }
 
-// Always inlined, as is what calls it: GCC takes a function that only fetches for one that does nothing, and
-// leaves calls of it out.
-template <typename T>
-[[gnu::always_inline]] inline void fetch(const T* row, int64_t count) {
-    constexpr int64_t LINE = 64 / sizeof(T);
-    for (int64_t i = 0; i < count; i += LINE) __builtin_prefetch(row + i, 0, 2);
-}
+// A block of positions that a tile looks at: their slots.
+struct Block {
+    int64_t slots[POSITIONS], count = 0;
 
-// Finds the slots of the tile's positions from `first` on, as many as are looked at together, and fetches them.
-template <typename KV>
-[[gnu::always_inline]] inline void look_ahead(const KV* keys, const KV* values, const AttentionRule& rule,
-                                              const Step& step, const Pool& pool, const Tile& tile, int64_t first,
-                                              int64_t* slots) {
-    const int64_t count = std::min(POSITIONS, end_of(rule, step, tile) - first);
-    find(step.tables + tile.chunk * step.most, pool.block_size, first, count, slots);
-    for (int64_t i = 0; i < count; i++) {
-        fetch(keys + slots[i] * pool.key_line + tile.kv_head * rule.key_dim, tile.kv_heads * rule.key_dim);
-        if (values != keys)  // else they are in the keys
-            fetch(values + slots[i] * pool.value_line + tile.kv_head * pool.value_step,
-                  tile.kv_heads * pool.value_step);
+    // From `first` on, as many as are looked at together.
+    void find(const AttentionRule& rule, const Step& step, const Pool& pool, const Tile& tile, int64_t first) {
+        count = std::min(POSITIONS, end_of(rule, step, tile) - first);
+        ::find(step.tables + tile.chunk * step.most, pool.block_size, first, count, slots);
     }
-}
+
+    // Where a KV head has its row at each of them; `head`: at slot 0.
+    template <typename KV>
+    void point(const KV* head, int64_t line, const KV** rows) const {
+        for (int64_t i = 0; i < count; i++) rows[i] = head + slots[i] * line;
+    }
+};
 
 #if defined(TILES)
 using HalfDesk = TileDesk;
@@ -109,24 +103,29 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
     if (step.sinks)
         for (int64_t r = 0; r < all; r++) desk.put_sink(r, step.sinks[head(r)]);
     const int64_t begin = begin_of(rule, step, at), end = end_of(rule, step, at);
-    int64_t slots[2][POSITIONS];
-    int64_t *now = slots[0], *next = slots[1];
-    const KV *k[POSITIONS], *v[POSITIONS];
+    Block blocks[2];
+    Block *now = &blocks[0], *next = &blocks[1];
+    Rows<KV> k = {}, v = {};
     Floats parts[QUERIES];
-    find(step.tables + at.chunk * step.most, pool.block_size, begin, std::min(POSITIONS, end - begin), now);
+    now->find(rule, step, pool, at, begin);
     for (int64_t first = begin; first < end; first += POSITIONS, std::swap(now, next)) {
-        const int64_t count = std::min(POSITIONS, end - first);
-        if (first + count < end)
-            look_ahead(keys, values, rule, step, pool, at, first + count, next);
-        else if (then.chunk != at.chunk)
-            look_ahead(keys, values, rule, step, pool, then, begin_of(rule, step, then), next);
+        const int64_t count = now->count;
+        const bool last = first + count >= end;
+        const Tile& coming = last ? then : at;
+        next->count = 0;
+        if (!last)
+            next->find(rule, step, pool, at, first + count);
+        else if (then.chunk != at.chunk || then.kv_head != at.kv_head)
+            next->find(rule, step, pool, then, begin_of(rule, step, then));
+        k.count = v.count = count;
+        k.coming = v.coming = next->count;
         for (int64_t each = 0; each < at.kv_heads; each++) {
-            const int64_t kv_head = at.kv_head + each, row = each * rows;
-            for (int64_t i = 0; i < count; i++) {
-                k[i] = keys + now[i] * pool.key_line + kv_head * dim;
-                v[i] = values + now[i] * pool.value_line + kv_head * pool.value_step;
-            }
-            desk.score(row, rows, k, count);
+            const int64_t kv_head = at.kv_head + each, row = each * rows, later = coming.kv_head + each;
+            now->point(keys + kv_head * dim, pool.key_line, k.now);
+            now->point(values + kv_head * pool.value_step, pool.value_line, v.now);
+            next->point(keys + later * dim, pool.key_line, k.next);
+            next->point(values + later * pool.value_step, pool.value_line, v.next);
+            desk.score(row, rows, k);
             for (int64_t r = 0; r < rows; r++) {
                 const int64_t behind = start + r / at.share + 1 - first;  // its own position, counted from `first`
                 int64_t until = count;
@@ -145,7 +144,9 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
                                   desk.largest[row + r], desk.total[row + r]);
             }
             add_up(parts, rows, desk.total + row);
-            desk.add_values(row, rows, v, count);
+            desk.add_values(row, rows, v);
+            k.fetch_rest(dim);
+            v.fetch_rest(rule.value_dim);
         }
     }
     for (int64_t r = 0; r < all; r++) desk.put_result(r, out + (token(r) * rule.heads + head(r)) * rule.value_dim);

@@ -69,28 +69,29 @@ struct Desk : Sums {
             std::copy_n(from, key_dim, &queries[row * key_dim]);
     }
 
-    // The scores of `rows` rows from `first` on with the keys of `count` positions.
+    // The scores of `rows` rows from `first` on with the keys of some positions.
     template <typename KV>
-    void score(int64_t first, int64_t rows, const KV* const* positions, int64_t count) {
+    void score(int64_t first, int64_t rows, const Rows<KV>& positions) {
+        const int64_t columns = up(positions.count, PANEL);
         const T* const q = &queries[first * key_dim];
         if constexpr (std::is_same_v<T, float>) {
-            put_keys(positions, count, key_dim, keys.data());
+            put_keys(positions, key_dim, keys.data());
             product(rows, {q, key_dim}, keys.data(), scores.data(),
-                    {key_dim * PANEL, key_dim, up(count, PANEL), POSITIONS, false});
+                    {key_dim * PANEL, key_dim, columns, POSITIONS, false});
         } else {
-            put_keys(positions, count, key_dim, key_dim, keys.data());
-            product(rows, {q, key_dim}, {keys.data(), up(count, PANEL) / PANEL, up(key_dim, 2) * PANEL, key_dim},
-                    scale, scores.data(), POSITIONS);
+            put_keys(positions, key_dim, key_dim, keys.data());
+            product(rows, {q, key_dim}, {keys.data(), columns / PANEL, up(key_dim, 2) * PANEL, key_dim}, scale,
+                    scores.data(), POSITIONS);
         }
     }
 
     // Adds to their sums what the rows, by the weights that their scores became, see of the values.
     template <typename KV>
-    void add_values(int64_t first, int64_t rows, const KV* const* positions, int64_t count) {
+    void add_values(int64_t first, int64_t rows, const Rows<KV>& positions) {
         float* const to = sums_of(first);
-        if (rows <= FEW && dim % PANEL == 0) return weigh(rows, scores.data(), positions, count, dim, to, wide);
-        put_values(positions, count, dim, values.data());
+        if (rows <= FEW && dim % PANEL == 0) return weigh(rows, scores.data(), positions, dim, to, wide);
+        put_values(positions, dim, values.data());
         product(rows, {scores.data(), POSITIONS}, values.data(), to,
-                {POSITIONS * PANEL, count, wide, wide, true});
+                {POSITIONS * PANEL, positions.count, wide, wide, true});
     }
 };

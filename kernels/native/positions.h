@@ -10,6 +10,35 @@
 
 constexpr int64_t POSITIONS = 64;  // looked at together
 
+// Keys or values of a KV head at the positions that are looked at together, and at those that will be next. A line of
+// the latter is fetched beside each of the former that is read: many at once would keep waiting what is read now.
+template <typename T>
+struct Rows {
+    static constexpr int64_t LINE = 64 / sizeof(T);  // numbers that come together
+
+    const T* now[POSITIONS];
+    const T* next[POSITIONS];  // where fewer come, any
+    int64_t count, coming;
+
+    // Of the row at `position`, what is next from `column` on. Always inlined, as is all that only fetches, or GCC
+    // takes it for something that does nothing.
+    [[gnu::always_inline]] void fetch(int64_t position, int64_t column) const {
+        __builtin_prefetch(next[position] + column, 0, 2);
+    }
+
+    // The same of some rows, if a line begins at `column`.
+    [[gnu::always_inline]] void fetch_some(int64_t first, int64_t rows, int64_t column) const {
+        if (column % LINE == 0)
+            for (int64_t i = 0; i < rows; i++) fetch(first + i, column);
+    }
+
+    // What comes at positions beyond those that there are now.
+    [[gnu::always_inline]] void fetch_rest(int64_t dim) const {
+        for (int64_t i = count; i < coming; i++)
+            for (int64_t column = 0; column < dim; column += LINE) fetch(i, column);
+    }
+};
+
 // Each lane of x, or the lane STEP further on, whichever is larger; behind the last lane comes the first.
 template <int STEP, int... LANES>
 inline Floats larger_neighbour(Floats x, std::integer_sequence<int, LANES...>) {
@@ -32,14 +61,15 @@ inline void widen_row(const T* from, float* to, int64_t count) {
 }
 
 template <typename T>
-void put_keys(const T* const* rows, int64_t count, int64_t dim, float* keys) {
+void put_keys(const Rows<T>& rows, int64_t dim, float* keys) {
     static const T nothing[1024] = {};
-    for (int64_t first = 0; first < count; first += WIDTH) {
+    for (int64_t first = 0; first < rows.count; first += WIDTH) {
         float* panel = keys + first / PANEL * dim * PANEL + first % PANEL;
         const T* row[WIDTH];
-        for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < count ? rows[first + i] : nothing;
+        for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < rows.count ? rows.now[first + i] : nothing;
         int64_t d = 0;
         for (; d + WIDTH <= dim; d += WIDTH) {
+            rows.fetch_some(first, WIDTH, d);
             Floats square[WIDTH];
 #pragma GCC unroll 16
             for (int i = 0; i < WIDTH; i++) square[i] = load(row[i] + d);
@@ -54,15 +84,16 @@ void put_keys(const T* const* rows, int64_t count, int64_t dim, float* keys) {
 
 // The same of pairs, for products of bfloat16 numbers: panels [depth / 2][PANEL][2], `depth` rounded up to a pair.
 // What lies beyond `dim` is left alone.
-inline void put_keys(const BFloat16* const* rows, int64_t count, int64_t dim, int64_t depth, BFloat16* keys) {
+inline void put_keys(const Rows<BFloat16>& rows, int64_t dim, int64_t depth, BFloat16* keys) {
     static const BFloat16 nothing[1024] = {};
     const int64_t pairs = (dim + 1) / 2, apart = (depth + 1) / 2 * PANEL;
-    for (int64_t first = 0; first < count; first += WIDTH) {
+    for (int64_t first = 0; first < rows.count; first += WIDTH) {
         BFloat16* panel = keys + 2 * (first / PANEL * apart + first % PANEL);
         const BFloat16* row[WIDTH];
-        for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < count ? rows[first + i] : nothing;
+        for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < rows.count ? rows.now[first + i] : nothing;
         int64_t k = 0;
         for (; 2 * (k + WIDTH) <= dim; k += WIDTH) {
+            rows.fetch_some(first, WIDTH, 2 * k);
             Floats square[WIDTH];  // of words, which are only moved
 #pragma GCC unroll 16
             for (int i = 0; i < WIDTH; i++) square[i] = load_as<Floats>(row[i] + 2 * k);
@@ -79,10 +110,12 @@ inline void put_keys(const BFloat16* const* rows, int64_t count, int64_t dim, in
 }
 
 template <typename T>
-void put_values(const T* const* rows, int64_t count, int64_t dim, float* values) {
-    for (int64_t position = 0; position < count; position++)
-        for (int64_t d = 0; d < dim; d += PANEL)
-            widen_row(rows[position] + d, values + d * POSITIONS + position * PANEL, std::min(PANEL, dim - d));
+void put_values(const Rows<T>& rows, int64_t dim, float* values) {
+    for (int64_t position = 0; position < rows.count; position++)
+        for (int64_t d = 0; d < dim; d += PANEL) {
+            rows.fetch_some(position, 1, d);
+            widen_row(rows.now[position] + d, values + d * POSITIONS + position * PANEL, std::min(PANEL, dim - d));
+        }
 }
 
 // out[rows][G * PANEL] (+)= x[rows][depth] · panels.
@@ -153,16 +186,16 @@ inline void product(int64_t rows, Matrix x, const float* panels, float* out, con
 
 // sums[R][V * WIDTH] += scores[R][count] · values[count], from `column` on.
 template <int R, int V, typename T>
-inline void weigh_columns(const float* scores, const T* const* values, int64_t count, int64_t column, float* to,
-                          int64_t stride) {
+inline void weigh_columns(const float* scores, const Rows<T>& values, int64_t column, float* to, int64_t stride) {
     Floats sums[R][V] = {};
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < values.count; i++) {
         Floats score[R];
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) score[r] = splat(scores[r * POSITIONS + i]);
 #pragma GCC unroll 8
         for (int v = 0; v < V; v++) {
-            const Floats value = load(values[i] + column + v * WIDTH);
+            if (v % (Rows<T>::LINE / WIDTH) == 0) values.fetch(i, column + v * WIDTH);
+            const Floats value = load(values.now[i] + column + v * WIDTH);
 #pragma GCC unroll 16
             for (int r = 0; r < R; r++) sums[r][v] += score[r] * value;
         }
@@ -175,27 +208,24 @@ inline void weigh_columns(const float* scores, const T* const* values, int64_t c
 }
 
 template <int R, typename T>
-void weigh_rows(int64_t rows, const float* scores, const T* const* values, int64_t count, int64_t dim, float* sums,
-                int64_t stride) {
+void weigh_rows(int64_t rows, const float* scores, const Rows<T>& values, int64_t dim, float* sums, int64_t stride) {
     if constexpr (R > 0) {
-        if (rows != R) return weigh_rows<R - 1>(rows, scores, values, count, dim, sums, stride);
+        if (rows != R) return weigh_rows<R - 1>(rows, scores, values, dim, sums, stride);
         constexpr int V = R == 1 ? 8 : R <= 3 ? 4 : 2;  // sums enough to hide the latency of adding
         int64_t column = 0;
         for (; column + V * WIDTH <= dim; column += V * WIDTH)
-            weigh_columns<R, V>(scores, values, count, column, sums, stride);
-        for (; column < dim; column += PANEL)
-            weigh_columns<R, VECTORS>(scores, values, count, column, sums, stride);
+            weigh_columns<R, V>(scores, values, column, sums, stride);
+        for (; column < dim; column += PANEL) weigh_columns<R, VECTORS>(scores, values, column, sums, stride);
     }
 }
 
 // As `product` with values that were put side by side, to the bit; nothing is copied. `dim`: whole panels. (Of one
 // sum alone, GCC would round each product before it is added.)
 template <typename T>
-void weigh(int64_t rows, const float* scores, const T* const* values, int64_t count, int64_t dim, float* sums,
-           int64_t stride) {
+void weigh(int64_t rows, const float* scores, const Rows<T>& values, int64_t dim, float* sums, int64_t stride) {
     for (int64_t now; rows > 0; rows -= now) {
         now = next_rows(rows);
-        weigh_rows<ROWS>(now, scores, values, count, dim, sums, stride);
+        weigh_rows<ROWS>(now, scores, values, dim, sums, stride);
         scores += now * POSITIONS;
         sums += now * stride;
     }

@@ -32,17 +32,17 @@ struct TileDesk : Sums {
 
     void put_query(const BFloat16* from, int64_t row) { std::copy_n(from, key_dim, &queries[row * key_wide]); }
 
-    void score(int64_t first, int64_t rows, const BFloat16* const* positions, int64_t count) {
-        put_keys(positions, count, key_dim, key_wide, keys.data());
-        multiply(rows, {&queries[first * key_wide], key_wide}, keys.data(), up(count, PANEL), scores.data(),
+    void score(int64_t first, int64_t rows, const Rows<BFloat16>& positions) {
+        put_keys(positions, key_dim, key_wide, keys.data());
+        multiply(rows, {&queries[first * key_wide], key_wide}, keys.data(), up(positions.count, PANEL), scores.data(),
                  POSITIONS);
         for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&scores[i], load(&scores[i]) * scale);
     }
 
     // All positions of a block are multiplied, those behind the last with zeros: tiles take the smallest sums for
     // zeros, so that one product more would show.
-    void add_values(int64_t first, int64_t rows, const BFloat16* const* positions, int64_t count) {
-        put_value_pairs(positions, count);
+    void add_values(int64_t first, int64_t rows, const Rows<BFloat16>& positions) {
+        put_value_pairs(positions);
         for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&weights[i], load(&scores[i]));
         multiply(rows, {weights.data(), POSITIONS}, values.data(), wide, seen.data(), wide);
         float* const to = sums_of(first);
@@ -93,12 +93,14 @@ struct TileDesk : Sums {
     }
 
     // Values of two positions come into one word, the first in the low half.
-    void put_value_pairs(const BFloat16* const* positions, int64_t count) {
+    void put_value_pairs(const Rows<BFloat16>& positions) {
         static const BFloat16 nothing[1024] = {};
+        const int64_t count = positions.count;
         for (int64_t i = 0; i < POSITIONS; i += 2) {
-            const BFloat16* const low = i < count ? positions[i] : nothing;
-            const BFloat16* const high = i + 1 < count ? positions[i + 1] : nothing;
+            const BFloat16* const low = i < count ? positions.now[i] : nothing;
+            const BFloat16* const high = i + 1 < count ? positions.now[i + 1] : nothing;
             for (int64_t d = 0; d < dim; d += WIDTH) {
+                positions.fetch_some(i, 2, d);
                 BFloat16* const to = &values[(d / PANEL * POSITIONS / 2 + i / 2) * 2 * PANEL + d % PANEL * 2];
                 if (d + WIDTH <= dim) {
                     const Words pairs = (Words)load(high + d) | (Words)load(low + d) >> 16;
