@@ -222,12 +222,9 @@ void few_columns(Matrix x, const Blocks& layer, float* out, int64_t panel) {
 
 // Few rows go through panels from end to end, as they lie in memory.
 template <int R, typename B>
-void few_rows(int64_t rows, Matrix x, const Blocks& layer, float* out, int64_t panel, int64_t last) {
-    if constexpr (R > 0) {
-        if (rows < R) return few_rows<R - 1, B>(rows, x, layer, out, panel, last);
-        for (; panel + TOGETHER<R> <= last; panel += TOGETHER<R>) few_columns<R, TOGETHER<R>, B>(x, layer, out, panel);
-        for (; panel < last; panel++) few_columns<R, 1, B>(x, layer, out, panel);
-    }
+void few_rows(Matrix x, const Blocks& layer, float* out, int64_t panel, int64_t last) {
+    for (; panel + TOGETHER<R> <= last; panel += TOGETHER<R>) few_columns<R, TOGETHER<R>, B>(x, layer, out, panel);
+    for (; panel < last; panel++) few_columns<R, 1, B>(x, layer, out, panel);
 }
 
 template <typename B>
@@ -264,7 +261,7 @@ void multiply(int64_t rows, Matrix x, const Blocks& layer, float* out, int64_t f
     if (rows > ROWS)
         many_rows<B>(rows, x, layer, out, first, last);
     else
-        few_rows<(int)ROWS, B>(rows, x, layer, out, first, last);
+        for_rows(rows, [&](auto count) { few_rows<count(), B>(x, layer, out, first, last); });
 }
 
 void multiply(int64_t rows, Matrix x, const Blocks& layer, float* out, int type, int64_t first, int64_t last) {

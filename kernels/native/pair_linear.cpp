@@ -25,21 +25,17 @@ inline void tile_rows(HalfMatrix x, const PairPanels& panels, const HalfTarget& 
 }
 
 template <int R>
-void all_panels(int64_t rows, HalfMatrix x, const PairPanels& panels, const HalfTarget& out) {
-    if constexpr (R > 0) {
-        if (rows != R) return all_panels<R - 1>(rows, x, panels, out);
-        constexpr int G = TOGETHER<R>;
-        int64_t panel = 0;
-        for (; panel + G <= panels.count; panel += G)
-            tile_rows<R, G>(x, panels.from(panel), out.column(panel * PANEL));
-        for (; panel < panels.count; panel++) tile_rows<R, 1>(x, panels.from(panel), out.column(panel * PANEL));
-    }
+void all_panels(HalfMatrix x, const PairPanels& panels, const HalfTarget& out) {
+    constexpr int G = TOGETHER<R>;
+    int64_t panel = 0;
+    for (; panel + G <= panels.count; panel += G) tile_rows<R, G>(x, panels.from(panel), out.column(panel * PANEL));
+    for (; panel < panels.count; panel++) tile_rows<R, 1>(x, panels.from(panel), out.column(panel * PANEL));
 }
 
 void all_rows(int64_t rows, HalfMatrix x, const PairPanels& panels, HalfTarget out) {
     for (int64_t now; rows > 0; rows -= now) {
         now = next_rows(rows);
-        all_panels<ROWS>(now, x, panels, out);
+        for_rows(now, [&](auto count) { all_panels<count()>(x, panels, out); });
         x.data += now * x.stride;
         out.data += now * out.stride;
     }

@@ -53,21 +53,11 @@ void all_panels(Matrix x, const T* block, Panels panels, int64_t depth, Target o
         tile_rows<R, 1>(x, block, panels, depth, out);
 }
 
-template <int R, typename T>
-void some_rows(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
-    if constexpr (R > 0) {
-        if (rows == R)
-            all_panels<R>(x, block, panels, depth, out);
-        else
-            some_rows<R - 1>(rows, x, block, panels, depth, out);
-    }
-}
-
 template <typename T>
 void all_rows(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
     for (int64_t now; rows > 0; rows -= now) {
         now = next_rows(rows);
-        some_rows<ROWS>(now, x, block, panels, depth, out);
+        for_rows(now, [&](auto count) { all_panels<count()>(x, block, panels, depth, out); });
         x.data += now * x.stride;
         out.data += now * out.stride;
     }

@@ -138,29 +138,23 @@ struct Product {
 };
 
 template <int R>
-void product_rows(int64_t rows, Matrix x, const float* panels, float* out, const Product& by) {
-    if constexpr (R > 0) {
-        if (rows != R) return product_rows<R - 1>(rows, x, panels, out, by);
-        constexpr int G = TOGETHER<R>;
-        int64_t c = 0;
-        for (; c + G * PANEL <= by.columns; c += G * PANEL, panels += G * by.apart)
-            product_tile<R, G>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
-        for (; c < by.columns; c += PANEL, panels += by.apart)
-            product_tile<R, 1>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
-    }
+void product_rows(Matrix x, const float* panels, float* out, const Product& by) {
+    constexpr int G = TOGETHER<R>;
+    int64_t c = 0;
+    for (; c + G * PANEL <= by.columns; c += G * PANEL, panels += G * by.apart)
+        product_tile<R, G>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
+    for (; c < by.columns; c += PANEL, panels += by.apart)
+        product_tile<R, 1>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
 }
 
 template <int R>
-void product_rows(int64_t rows, HalfMatrix x, const PairPanels& panels, float scale, float* out, int64_t stride) {
-    if constexpr (R > 0) {
-        if (rows != R) return product_rows<R - 1>(rows, x, panels, scale, out, stride);
-        for (int64_t panel = 0; panel < panels.count; panel++) {
-            Floats sums[1][R][VECTORS];
-            tile<R, 1>(x, panels.from(panel), sums);
-            for (int r = 0; r < R; r++)
-                for (int v = 0; v < VECTORS; v++)
-                    store(out + r * stride + panel * PANEL + v * WIDTH, sums[0][r][v] * scale);
-        }
+void product_rows(HalfMatrix x, const PairPanels& panels, float scale, float* out, int64_t stride) {
+    for (int64_t panel = 0; panel < panels.count; panel++) {
+        Floats sums[1][R][VECTORS];
+        tile<R, 1>(x, panels.from(panel), sums);
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < VECTORS; v++)
+                store(out + r * stride + panel * PANEL + v * WIDTH, sums[0][r][v] * scale);
     }
 }
 
@@ -168,7 +162,7 @@ void product_rows(int64_t rows, HalfMatrix x, const PairPanels& panels, float sc
 inline void product(int64_t rows, HalfMatrix x, const PairPanels& panels, float scale, float* out, int64_t stride) {
     for (int64_t now; rows > 0; rows -= now) {
         now = next_rows(rows);
-        product_rows<ROWS>(now, x, panels, scale, out, stride);
+        for_rows(now, [&](auto count) { product_rows<count()>(x, panels, scale, out, stride); });
         x.data += now * x.stride;
         out += now * stride;
     }
@@ -178,7 +172,7 @@ inline void product(int64_t rows, HalfMatrix x, const PairPanels& panels, float 
 inline void product(int64_t rows, Matrix x, const float* panels, float* out, const Product& by) {
     for (int64_t now; rows > 0; rows -= now) {
         now = next_rows(rows);
-        product_rows<ROWS>(now, x, panels, out, by);
+        for_rows(now, [&](auto count) { product_rows<count()>(x, panels, out, by); });
         x.data += now * x.stride;
         out += now * by.stride;
     }
@@ -208,15 +202,11 @@ inline void weigh_columns(const float* scores, const Rows<T>& values, int64_t co
 }
 
 template <int R, typename T>
-void weigh_rows(int64_t rows, const float* scores, const Rows<T>& values, int64_t dim, float* sums, int64_t stride) {
-    if constexpr (R > 0) {
-        if (rows != R) return weigh_rows<R - 1>(rows, scores, values, dim, sums, stride);
-        constexpr int V = R == 1 ? 8 : R <= 3 ? 4 : 2;  // sums enough to hide the latency of adding
-        int64_t column = 0;
-        for (; column + V * WIDTH <= dim; column += V * WIDTH)
-            weigh_columns<R, V>(scores, values, column, sums, stride);
-        for (; column < dim; column += PANEL) weigh_columns<R, VECTORS>(scores, values, column, sums, stride);
-    }
+void weigh_rows(const float* scores, const Rows<T>& values, int64_t dim, float* sums, int64_t stride) {
+    constexpr int V = R == 1 ? 8 : R <= 3 ? 4 : 2;  // sums enough to hide the latency of adding
+    int64_t column = 0;
+    for (; column + V * WIDTH <= dim; column += V * WIDTH) weigh_columns<R, V>(scores, values, column, sums, stride);
+    for (; column < dim; column += PANEL) weigh_columns<R, VECTORS>(scores, values, column, sums, stride);
 }
 
 // As `product` with values that were put side by side, to the bit; nothing is copied. `dim`: whole panels. (Of one
@@ -225,7 +215,7 @@ template <typename T>
 void weigh(int64_t rows, const float* scores, const Rows<T>& values, int64_t dim, float* sums, int64_t stride) {
     for (int64_t now; rows > 0; rows -= now) {
         now = next_rows(rows);
-        weigh_rows<ROWS>(now, scores, values, dim, sums, stride);
+        for_rows(now, [&](auto count) { weigh_rows<count()>(scores, values, dim, sums, stride); });
         scores += now * POSITIONS;
         sums += now * stride;
     }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <type_traits>
 
 #include "tile.h"
 #include "transpose.h"
@@ -23,17 +22,6 @@ void lay_tile(Matrix x, int64_t depth, float* to) {
         }
     for (; k < depth; k++)
         for (int r = 0; r < R; r++) to[k * R + r] = x.at(r, k);
-}
-
-// Calls work.run<R>() for a number of rows that is known when it runs.
-template <int R = (int)ROWS, typename Work>
-inline void for_rows(int64_t rows, const Work& work) {
-    if constexpr (R > 0) {
-        if (rows == R)
-            work(std::integral_constant<int, R>{});
-        else
-            for_rows<R - 1>(rows, work);
-    }
 }
 
 // Lays `rows` rows of x side by side, each tile behind the one before.

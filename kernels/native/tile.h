@@ -1,6 +1,8 @@
 // A tile of a matrix product, held in registers.
 #pragma once
 
+#include <type_traits>
+
 #include "vector.h"
 
 constexpr int VECTORS = 2;
@@ -91,4 +93,15 @@ inline void tile(X x, const T* panels, int64_t apart, int64_t depth, Floats (&ou
 inline int64_t next_rows(int64_t left) {
     const int64_t tiles = (left + ROWS - 1) / ROWS;
     return (left + tiles - 1) / tiles;
+}
+
+// Calls `work` with the number of rows, at most R, as a constant.
+template <int R = (int)ROWS, typename Work>
+inline void for_rows(int64_t rows, const Work& work) {
+    if constexpr (R > 0) {
+        if (rows == R)
+            work(std::integral_constant<int, R>{});
+        else
+            for_rows<R - 1>(rows, work);
+    }
 }
