@@ -18,7 +18,7 @@
 namespace {
 
 static_assert(PANEL == 32);
-constexpr int64_t DEPTH = 1024;       // inputs of a panel's block, which stays in the first-level cache
+constexpr int64_t DEPTH = 1024;       // inputs of a panel's block: 64 KB, which the second-level cache keeps
 constexpr int64_t TILE = 16 * 32;     // numbers
 constexpr int64_t SOON = 64;          // inputs between what is read of x and what is fetched for later
 constexpr int64_t PANELS_AT_ONCE = 1, TILES_AT_ONCE = 8;  // that a thread takes at least
