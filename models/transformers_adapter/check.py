@@ -16,7 +16,7 @@ from turnout.models.transformers_adapter.exchange.layers import Exchanges, excha
 from turnout.models.transformers_adapter.exchange.proof import largest_difference, prove
 from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
 from turnout.models.transformers_adapter.model import AdaptedModel, kept_wide
-from turnout.models.transformers_adapter.reading import read_spec
+from turnout.models.transformers_adapter.reading import inner_width_of, read_spec
 from turnout.models.transformers_adapter.rotation import fix_rotations
 from turnout.models.transformers_adapter.small import shrunk
 from turnout.models.transformers_adapter.trial import Trial, on_one_thread
@@ -141,7 +141,7 @@ def _is_decoder(trial: Trial, spec: ModelSpec) -> bool:
             **vars(spec),
             "vocab_size": config.vocab_size,
             "hidden_size": config.hidden_size,
-            "intermediate_size": getattr(config, "intermediate_size", spec.intermediate_size),
+            "intermediate_size": inner_width_of(config),
             "layers": len(trial.rules),
             "heads": trial.rules[0].heads,
             "kv_heads": trial.rules[0].kv_heads,

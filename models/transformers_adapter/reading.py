@@ -19,7 +19,7 @@ from turnout.models.transformers_adapter.rules import read_rules
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["dtype_of", "longest_of", "needed_version", "read_spec", "token_ids_of"]
+__all__ = ["dtype_of", "inner_width_of", "longest_of", "needed_version", "read_spec", "token_ids_of"]
 
 STATE = (
     "keeps a recurrent state (Mamba, a gated delta net or a short convolution), which is not served yet; "
@@ -81,7 +81,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
         architecture=architecture,
         vocab_size=parsed.vocab_size,
         hidden_size=parsed.hidden_size,
-        intermediate_size=getattr(parsed, "intermediate_size", None) or 4 * parsed.hidden_size,
+        intermediate_size=inner_width_of(parsed),
         layers=len(rules),
         heads=first.heads,
         kv_heads=first.kv_heads,
@@ -168,6 +168,12 @@ def longest_of(config: PreTrainedConfig) -> int:
             "--hf-overrides"
         )
     return min(longest, fixed_positions(config) or longest)
+
+
+def inner_width_of(config: PreTrainedConfig) -> int:
+    """Returns the width inside an MLP, of the widest where a config has one for each layer, as Gemma 3n's."""
+    width = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    return max(width) if isinstance(width, list | tuple) else int(width)
 
 
 def _are_plain(rules: Sequence[LayerAttention]) -> bool:
