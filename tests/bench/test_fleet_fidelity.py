@@ -17,8 +17,12 @@ from turnout.lab.simulation.cost import Seconds
 from turnout.lab.workloads.source import load_workload
 
 BENCH = Path(__file__).parents[2] / "bench"
-STEP = 0.02
-"""Seconds: long beside what a busy machine takes for a message."""
+STEP = 0.1
+"""Seconds: far longer than what a busy machine takes to wake a process. With steps of 0.02 s, one that it woke
+0.1 s late made the p99 of the live fleet, which then said nothing of the simulation."""
+ROUNDS = 3
+OFF = 0.15
+"""How far a simulation may be off."""
 
 
 @pytest.fixture(scope="module")
@@ -36,18 +40,15 @@ def bench() -> Iterator[ModuleType]:
 @pytest.mark.slow
 @pytest.mark.parametrize("router", ["score", "prefix-affinity", "least-loaded"])
 def test_a_simulated_fleet_foretells_the_live_one(bench: ModuleType, router: str) -> None:
-    """Its hits closely; times within what a busy machine adds, since the bench compares those."""
-    seconds = Seconds(fixed=STEP, tokens=((0, 1e-5),), sequence=1e-4)
+    seconds = Seconds(fixed=STEP, tokens=((0, STEP / 2000),), sequence=STEP / 200)
     cost = msgspec.structs.replace(preset("a100-7b"), seconds=seconds)
     workload = load_workload(
-        "poisson:rate=60,requests=100,prompt=uniform:16:64,prefix=uniform:64:256,prefixes=12,"
+        "poisson:rate=12,requests=150,prompt=uniform:16:64,prefix=uniform:64:256,prefixes=12,"
         "output=uniform:4:12,longest=512",
         seed=0,
     )
     config = EngineConfig(max_num_seqs=8, max_model_len=512, kv_memory=2**31)
-    found = bench.compare(bench.Scene(config, cost, workload, replicas=3, router=router))
-    assert abs(found["hit_rate"][2]) < 0.15
-    assert abs(found["throughput"][2]) < 0.3
-    live, simulated, _ = found["p99_ttft"]
-    assert STEP < simulated < live + STEP and live < simulated + 1.0
+    found = bench.compare(bench.Scene(config, cost, workload, replicas=3, router=router), ROUNDS)
+    print(found)
+    assert {name: off for name, (_, _, off) in found.items() if abs(off) >= OFF} == {}, found
     assert found["hit_rate"][1] > 0.3
