@@ -163,7 +163,7 @@ async def _serve_live(scene: Scene) -> Outcome:
 @click.option("--rate", default=12.0, show_default=True, help="Requests a second, over all replicas.")
 @click.option("--requests", default=600, show_default=True)
 @click.option("--rounds", default=1, show_default=True, help="Times to serve live; their medians count.")
-def main(  # noqa: PLR0913 - its options
+def main(
     cost_model: str, replicas: int, routers: tuple[str, ...], rate: float, requests: int, rounds: int
 ) -> None:
     """Prints what is measured beside what is simulated. Takes requests/rate seconds a round and router."""

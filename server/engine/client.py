@@ -167,7 +167,7 @@ class ProcessClient:
     @property
     def _started(self) -> bool:
         """An engine has served."""
-        return self._ready is not None and self._ready.done()
+        return self._ready is not None and self._ready.done() and self._ready.exception() is None
 
     @property
     def restarts(self) -> int:

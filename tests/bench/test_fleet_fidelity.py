@@ -18,8 +18,8 @@ from turnout.lab.workloads.source import load_workload
 
 BENCH = Path(__file__).parents[2] / "bench"
 STEP = 0.1
-"""Seconds: far longer than what a busy machine takes to wake a process. With steps of 0.02 s, one that it woke
-0.1 s late made the p99 of the live fleet, which then said nothing of the simulation."""
+"""Seconds: far longer than what a busy machine takes to wake a process. With steps of 0.02 s, one that was
+woken 0.1 s late made the p99 of the live fleet, which then said nothing of the simulation."""
 ROUNDS = 3
 OFF = 0.15
 """How far a simulation may be off."""

@@ -319,6 +319,25 @@ def test_one_is_added_and_one_removed(start: Start) -> None:
     assert server.post(REPLICAS, action="drain").status_code == 400
 
 
+def test_one_that_is_added_and_does_not_start_is_listed_and_can_be_removed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of replicas was an error, the engine's, from then on."""
+    server = start(replicas=2)
+
+    def no_such_engine(order: ReplicaOrder) -> ProcessClient:
+        return ProcessClient(factory="no_such_module:build", replica=order.name, journal=order.journal)
+
+    monkeypatch.setattr(server.fleet, "_launch", no_such_engine)
+    assert server.post(REPLICAS, action="add").status_code == 200
+    eventually(lambda: states(server) == {"0": "serving", "1": "serving", "2": "failed"}, 15)
+    (failed,) = [each for each in server.http.get(REPLICAS).json()["replicas"] if each["name"] == "2"]
+    assert "no_such_module" in failed["reason"] and failed["ranks"] == 0
+    assert change(server, "remove", "2").status_code == 200
+    eventually(lambda: serving(server, "0", "1"))
+    assert said_now(ask(server, 5)) == expected(5)
+
+
 def said_now(answer: httpx.Response) -> str:
     return str(answer.json()["choices"][0]["text"])
 
