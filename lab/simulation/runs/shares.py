@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -32,7 +33,8 @@ class Shares:
         context = get_context("spawn")
         self._pools = [ProcessPoolExecutor(1, context) for _ in self._firsts]
         self._sent: list[list[Sent]] = [[] for _ in self._firsts]
-        self._answers: list[Future[bytes]] = []
+        self._answers: deque[list[Future[bytes]]] = deque()
+        """Of each order that `answers` has not returned, and each process."""
         # A process gets no jobs but those that it is sent.
         alone = replace(simulation, workload=replace(simulation.workload, jobs=()))
         names, ends = simulation.names, [*self._firsts[1:], simulation.replicas]
@@ -57,18 +59,24 @@ class Shares:
         """Have all steps taken that begin before a time."""
         orders = [_encode(Order(until, sent)) for sent in self._sent]
         self._sent = [[] for _ in self._firsts]
-        self._answers = [
-            pool.submit(answer_order, order) for pool, order in zip(self._pools, orders, strict=True)
-        ]
+        self._answers.append(
+            [pool.submit(answer_order, order) for pool, order in zip(self._pools, orders, strict=True)]
+        )
+
+    @property
+    def orders(self) -> int:
+        """How many there are whose answers have not been taken."""
+        return len(self._answers)
 
     @property
     def answered(self) -> bool:
         """Whether `answers` need not wait."""
-        return all(answer.done() for answer in self._answers)
+        return all(answer.done() for answer in self._answers[0])
 
     def answers(self) -> list[Answer]:
-        """Return what came of the order, with replicas numbered as in the fleet."""
-        answers = [_decode(answer.result()) for answer in self._answers]
+        """Return what came of the first order that has not been asked for, with replicas numbered as in the
+        fleet."""
+        answers = [_decode(answer.result()) for answer in self._answers.popleft()]
         for first, answer in zip(self._firsts, answers, strict=True):
             for each in answer.news:
                 each.number += first

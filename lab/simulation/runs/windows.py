@@ -2,12 +2,13 @@
 
 ::
 
-    this process   routes what is sent in a window ─┐      ┌─ takes what has ended, and news ─▶ next window
-    the others                                      └─▶ take the steps that begin in it ─┘
+    this process   routes window 2 ─┐ takes what came of 1, routes 3 ─┐ takes what came of 2, routes 4 ─┐
+    the others      steps of 1 ─────┴▶ steps of 2 ────────────────────┴▶ steps of 3 ────────────────────┴▶
 
-What a step did is known outside when it has ended. No step is shorter than an empty one, and a window is as
-long as that: so no step that begins in a window changes what is sent in it, and where. Records are those of
-one process.
+What a step did is known outside when it has ended. No step is shorter than an empty one, and a window is half
+as long as that: so no step that begins in a window changes what is sent in it or in the next, and where, and
+all processes are at work. Where a window has another length, what came of it is waited for. Records are those
+of one process.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class WindowedFleet:
 
     def __init__(self, simulation: Simulation, router: Router, workers: int) -> None:
         """`workers`: processes for replicas. Raises ConfigError for what cannot work."""
-        engine, self._window = _engine_of(simulation), _window(simulation)
+        engine, self._window = _engine_of(simulation), _window(simulation) / 2
         self._script, self._limits = engine.script, engine.engine.limits
         self._routing = Routing(router, simulation.names)
         self._news: list[Told] = []
@@ -103,6 +104,7 @@ class WindowedFleet:
         due, now = _Due(traffic, mix, self._routing.packed), 0.0
         while self._open or due.next < inf:
             if not self._open:
+                self._take_answers(due, left=0)
                 now = max(now, due.next)
             horizon = now + self._window
             # What is sent later may not come before, where it follows what has ended.
@@ -111,6 +113,12 @@ class WindowedFleet:
             self._shares.order(now)
             # While others are at work: what is done with these, and prompts to come.
             yield from records
+            self._take_answers(due, left=1 if now == end == horizon else 0)
+        self._take_answers(due, left=0)
+
+    def _take_answers(self, due: _Due, left: int) -> None:
+        """Take what came of all orders but the last, if `left` is 1."""
+        while self._shares.orders > left:
             while not self._shares.answered and due.prepare():
                 pass
             for answer in self._shares.answers():

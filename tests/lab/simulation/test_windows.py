@@ -88,6 +88,20 @@ def test_records_are_those_of_one_process(here: None, work: list[Job], options: 
         assert any(record.error for record in records)
 
 
+def test_a_window_is_routed_while_the_steps_of_the_one_before_are_taken(
+    here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, order = list[int](), shares.Shares.order
+
+    def counted(self: shares.Shares, until: float) -> None:
+        order(self, until)
+        orders.append(self.orders)
+
+    monkeypatch.setattr(shares.Shares, "order", counted)
+    served(simulation_of(jobs(80, 400.0), replicas=4, router="least-loaded"))
+    assert orders.count(2) > len(orders) / 2
+
+
 def test_figures_of_several_processes_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "FEWEST", 2)
     simulation, told = simulation_of(sharing(60, 60.0), replicas=3, router="score"), list[int]()
