@@ -1,4 +1,4 @@
-"""What is compared of an answer: its texts, its calls and why it ended, no name that differs each time."""
+"""What is compared of an answer: texts, calls, logprobs and why it ended, no name that differs each time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ def of_body(path: str, body: Json) -> Answer:
     if path not in ("/v1/completions", "/v1/chat/completions"):
         return body
     return {
-        str(choice["index"]): [_text(choice), _calls(choice.get("message", {})), choice["finish_reason"]]
+        str(choice["index"]): [
+            _text(choice),
+            _calls(choice.get("message", {})),
+            choice["finish_reason"],
+            _logprobs(choice),
+        ]
         for choice in body["choices"]
     }
 
@@ -35,12 +40,13 @@ def of_events(path: str, events: Iterable[Json]) -> Answer:
     choices: Answer = {}
     for event in events:
         for choice in event["choices"]:
-            text, calls, reason = choices.get(str(choice["index"]), ["", [], None])
+            text, calls, reason, scores = choices.get(str(choice["index"]), ["", [], None, []])
             for call in choice.get("delta", {}).get("tool_calls") or ():
                 if call["index"] == len(calls):
                     calls.append([call["function"]["name"], ""])
                 calls[call["index"]][1] += call["function"].get("arguments") or ""
-            choices[str(choice["index"])] = [text + _text(choice), calls, choice["finish_reason"] or reason]
+            reason, scores = choice["finish_reason"] or reason, scores + _logprobs(choice)
+            choices[str(choice["index"])] = [text + _text(choice), calls, reason, scores]
     return choices
 
 
@@ -64,6 +70,12 @@ def _text(choice: Json) -> str:
     message = choice.get("message") or choice.get("delta")
     text: str = (message.get("content") if message is not None else choice.get("text")) or ""
     return text
+
+
+def _logprobs(choice: Json) -> list[Any]:
+    """Of a completion: its tokens, and the likeliest ones in the place of each."""
+    scores = choice.get("logprobs") or {}
+    return list(zip(scores.get("tokens", ()), scores.get("top_logprobs") or (), strict=True))
 
 
 def _calls(message: Json) -> list[list[str]]:

@@ -26,6 +26,14 @@ DOCUMENTED = ("the engine died each time that it served this request alone",)
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 PROMPTS = ["def add(a, b):\n", "import os\n", "class Stack:\n    def", "for i in range(10):\n" * 12, "try:\n"]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "sizes": {"type": "array", "items": {"type": "integer"}},
+    },
+    "required": ["name", "sizes"],
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,7 @@ def _requests() -> list[Request]:
         {"temperature": 1, "n": 2, "best_of": 4, "max_tokens": 20},
         {"use_beam_search": True, "n": 2, "beam_width": 4, "temperature": 0, "max_tokens": 20},
         {"guided_regex": "[a-f]{3}(-[0-9]{2}){2,9}", "max_tokens": 60},
+        {"guided_json": SCHEMA, "max_tokens": 80},
         {"guided_choice": ["red", "green", "a longer answer"], "max_tokens": 20},
         {"presence_penalty": 1, "logit_bias": {"5": 2}, "bad_words": ["return"], "max_tokens": 30},
         {"temperature": 0, "max_tokens": 400, "ignore_eos": True},
