@@ -64,7 +64,7 @@ PEERS = {
 class Engine:
     """A process that embeds what it is given."""
 
-    def __init__(self, name: str, model: Path, dtype: str, threads: int, folder: Path) -> None:
+    def __init__(self, name: str, model: Path, dtype: str, threads: int, clock: str, folder: Path) -> None:
         self.name = name
         ours = name == "turnout"
         backend, where = PEERS.get(name, ("turnout", None))
@@ -76,7 +76,7 @@ class Engine:
         worker = HERE / "peers" / "embedding_worker.py"
         with self._log.open("w") as errors:
             self._process = subprocess.Popen(
-                [str(python), str(worker), backend, str(model), dtype, str(threads)],
+                [str(python), str(worker), backend, str(model), dtype, str(threads), clock],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -196,6 +196,7 @@ def table(engines: Sequence[Engine], figures: Sequence[Figures]) -> str:
 @click.option("--dtype", type=click.Choice(list(NEAR)), default="float32", show_default=True)
 @click.option("--texts", default=512, show_default=True)
 @click.option("--threads", default=2, show_default=True)
+@click.option("--cpu-time", is_flag=True, help="Seconds of CPU time, for a machine that does other work too.")
 @click.option("--repeats", default=5, show_default=True)
 @click.option("--peers", default=",".join(PEERS), show_default=True, help="With commas between.")
 @click.option(
@@ -211,6 +212,7 @@ def main(
     dtype: str,
     texts: int,
     threads: int,
+    cpu_time: bool,
     repeats: int,
     peers: str,
     folder: Path,
@@ -227,7 +229,7 @@ def main(
     engines: list[Engine] = []
     try:
         for name in ("turnout", *names):
-            engines.append(Engine(name, model, dtype, threads, folder))
+            engines.append(Engine(name, model, dtype, threads, "cpu" if cpu_time else "wall", folder))
         publish(table(engines, measure(engines, model, dtype, texts, repeats)), write, f"{shape}-{dtype}")
     finally:
         for engine in engines:

@@ -1,7 +1,7 @@
 """Embeds lists of texts, a line of JSON each; says the seconds and the first text's vector.
 
-Arguments: backend, model, dtype, threads. It runs in its peer's environment, and imports Turnout only where
-that is the backend.
+Arguments: backend, model, dtype, threads, clock (wall or cpu). It runs in its peer's environment, and imports
+Turnout only where that is the backend.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def vllm(model: str, dtype: str) -> Embed:
 
 
 def main() -> None:
-    backend, model, dtype, threads = sys.argv[1:]
+    backend, model, dtype, threads, clock = sys.argv[1:]
+    now = time.process_time if clock == "cpu" else time.perf_counter
     if backend == "turnout":
         embed = turnout(model, dtype)
     elif backend == "vllm":
@@ -66,9 +67,9 @@ def main() -> None:
     say(0.0, [])
     for line in sys.stdin:
         texts = json.loads(line)
-        started = time.perf_counter()
+        started = now()
         vectors = embed(texts)
-        seconds = time.perf_counter() - started
+        seconds = now() - started
         say(seconds, [float(number) for number in vectors[0]])
 
 

@@ -32,6 +32,11 @@ struct Step {
 // Of a chunk, some of its tokens with the heads of some KV heads; of one KV head some of its heads, if they are many.
 struct Tile {
     int64_t chunk, kv_head, kv_heads, head, share, first, tokens;
+
+    // Those of its tokens, `most` at once, that begin with number `from`.
+    Tile part(int64_t from, int64_t most) const {
+        return {chunk, kv_head, kv_heads, head, share, first + from, std::min(most, tokens - from)};
+    }
 };
 
 // The slots of `count` positions from `first` on.
@@ -94,19 +99,18 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
     const int64_t share = rule.heads / rule.kv_heads, dim = rule.key_dim;
     const int64_t rows = at.tokens * at.share, all = at.kv_heads * rows;  // of a KV head, of the tile
     const int64_t top = step.rows[at.chunk] + at.first, start = step.starts[at.chunk] + at.first;
-    const float cap = (float)rule.softcap;
+    const float cap = (float)(rule.softcap * LOG2_E);
     // Where a row stands in q, but for the stride of its token, and in out.
     const auto token = [&](int64_t row) { return top + row % rows / at.share; };
     const auto head = [&](int64_t row) { return (at.kv_head + row / rows) * share + at.head + row % at.share; };
     for (int64_t r = 0; r < all; r++) desk.put_query(q + token(r) * step.stride + head(r) * dim, r);
     desk.begin(all);
     if (step.sinks)
-        for (int64_t r = 0; r < all; r++) desk.put_sink(r, step.sinks[head(r)]);
+        for (int64_t r = 0; r < all; r++) desk.put_sink(r, step.sinks[head(r)] * (float)LOG2_E);
     const int64_t begin = begin_of(rule, step, at), end = end_of(rule, step, at);
     Block blocks[2];
     Block *now = &blocks[0], *next = &blocks[1];
     Rows<KV> k = {}, v = {};
-    Floats parts[QUERIES];
     now->find(rule, step, pool, at, begin);
     for (int64_t first = begin; first < end; first += POSITIONS, std::swap(now, next)) {
         const int64_t count = now->count;
@@ -125,26 +129,27 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
             now->point(values + kv_head * pool.value_step, pool.value_line, v.now);
             next->point(keys + later * dim, pool.key_line, k.next);
             next->point(values + later * pool.value_step, pool.value_line, v.next);
-            desk.score(row, rows, k);
-            for (int64_t r = 0; r < rows; r++) {
-                const int64_t behind = start + r / at.share + 1 - first;  // its own position, counted from `first`
-                int64_t until = count;
-                if (rule.causal)
-                    until = std::min(count, behind);
-                else if (rule.window)
-                    until = std::min(count, behind - 1 + rule.window);
-                const int64_t from = rule.window ? std::max<int64_t>(0, behind - rule.window) : 0;
-                if (from >= until) {
-                    std::fill_n(desk.scores_of(r), POSITIONS, 0.0f);
-                    parts[r] = Floats{};
-                    continue;
+            desk.put(k, v, rows);
+            for (int64_t some = 0; some < at.tokens; some += QUERIES / at.share) {
+                const Tile part = at.part(some, QUERIES / at.share);
+                if (first >= end_of(rule, step, part) || first + count <= begin_of(rule, step, part)) continue;
+                const int64_t its = row + some * at.share, number = part.tokens * at.share;
+                desk.score(its, number, count);
+                for (int64_t r = 0; r < number; r++) {
+                    // Its own position, counted from `first`.
+                    const int64_t behind = start + some + r / at.share + 1 - first;
+                    int64_t until = count;
+                    if (rule.causal)
+                        until = std::min(count, behind);
+                    else if (rule.window)
+                        until = std::min(count, behind - 1 + rule.window);
+                    const int64_t from = rule.window ? std::max<int64_t>(0, behind - rule.window) : 0;
+                    if (cap != 0) cap_softly(desk.scores_of(r), cap);
+                    hide(desk.scores_of(r), std::min(from, count), std::max<int64_t>(0, until));
                 }
-                if (cap != 0) cap_softly(desk.scores_of(r), cap);
-                parts[r] = soften(desk.scores_of(r), from, until, desk.sums_of(row + r), desk.wide,
-                                  desk.largest[row + r], desk.total[row + r]);
+                soften(desk.scores_of(0), number, desk.softmax_of(its, first > begin));
+                desk.add_values(its, number, v);
             }
-            add_up(parts, rows, desk.total + row);
-            desk.add_values(row, rows, v);
             k.fetch_rest(dim);
             v.fetch_rest(rule.value_dim);
         }
@@ -152,11 +157,26 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
     for (int64_t r = 0; r < all; r++) desk.put_result(r, out + (token(r) * rule.heads + head(r)) * rule.value_dim);
 }
 
+// How many parts of QUERIES rows a tile has: keys and values are put down once for all of them. But there are tiles enough
+// to keep all threads busy, and a tile's queries and sums stay in the second-level cache.
+int64_t parts_of(const AttentionRule& rule, const Step& step, int threads) {
+    constexpr int64_t ROOM = 1 << 15, TILES_EACH = 4;
+    const int64_t share = rule.heads / rule.kv_heads;
+    int64_t longest = 0, parts = 0;
+    for (int64_t chunk = 0; chunk < step.chunks; chunk++) {
+        const int64_t rows = step.lengths[chunk] * std::min(share, QUERIES);
+        longest = std::max(longest, (rows + QUERIES - 1) / QUERIES);
+        parts += (rows + QUERIES - 1) / QUERIES * rule.kv_heads;
+    }
+    const int64_t room = ROOM / (QUERIES * (rule.key_dim + rule.value_dim));
+    return std::max<int64_t>(1, std::min({PARTS, room, longest, parts / (TILES_EACH * threads)}));
+}
+
 // The longest contexts first, so that no thread is left with one at the end. Where there are chunks enough,
 // few tokens go with all heads: what they read of a position lies side by side.
-std::vector<Tile> tiles_of(const AttentionRule& rule, const Step& step, int threads) {
+std::vector<Tile> tiles_of(const AttentionRule& rule, const Step& step, int64_t parts, int threads) {
     const int64_t share = rule.heads / rule.kv_heads, part = std::min(share, QUERIES);
-    const int64_t tokens = QUERIES / part;
+    const int64_t tokens = parts * (QUERIES / part);
     const bool many = step.chunks >= 2 * threads;
     std::vector<Tile> tiles;
     for (int64_t chunk = 0; chunk < step.chunks; chunk++) {
@@ -179,11 +199,12 @@ std::vector<Tile> tiles_of(const AttentionRule& rule, const Step& step, int thre
 template <typename Q, typename KV>
 void run(const AttentionRule& rule, const void* q, const void* keys, const void* values, void* out, const Step& step,
          const Pool& pool, int threads) {
-    const std::vector<Tile> tiles = tiles_of(rule, step, threads);
+    const int64_t parts = parts_of(rule, step, threads);
+    const std::vector<Tile> tiles = tiles_of(rule, step, parts, threads);
     using Own = DeskFor<Q, KV>;
     const int64_t count = (int64_t)tiles.size();
     turnout::take_turns(
-        threads, count, [&] { return Own(rule.key_dim, rule.value_dim, (float)rule.scale); },
+        threads, count, [&] { return Own(rule.key_dim, rule.value_dim, (float)(rule.scale * LOG2_E), parts); },
         [&](Own& desk, int64_t i) {
             attend(rule, (const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i],
                    tiles[std::min(i + threads, count - 1)], desk);

@@ -6,25 +6,31 @@
 #include <type_traits>
 #include <vector>
 
-#include "positions.h"
+#include "softmax.h"
 
-constexpr int64_t QUERIES = 64;  // rows of a desk: tokens times heads
+constexpr int64_t QUERIES = 64;  // rows that are multiplied together: tokens times heads
+constexpr int64_t PARTS = 4;     // of so many rows, for which a block of keys and values is put down once, at most
 constexpr int64_t FEW = 8;       // of a KV head, up to which its values are read where they lie
 
 inline int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-// The sums of rows, [QUERIES][wide], where `wide` is a value's width rounded up to whole panels, and what goes with
-// them.
+// The sums of rows, [parts * QUERIES][wide], where `wide` is a value's width rounded up to whole panels, and what goes
+// with them.
 struct Sums {
     int64_t dim, wide;
-    std::vector<float> scores, sums;  // scores: of a KV head's rows, [QUERIES][POSITIONS]
-    float largest[QUERIES], total[QUERIES];
+    std::vector<float> scores, sums;  // scores: of a part of a KV head's rows, [QUERIES][POSITIONS]
+    float largest[PARTS * QUERIES], total[PARTS * QUERIES];
 
-    explicit Sums(int64_t dim)
-        : dim(dim), wide(up(dim, PANEL)), scores(QUERIES * POSITIONS), sums(QUERIES * wide) {}
+    Sums(int64_t dim, int64_t parts)
+        : dim(dim), wide(up(dim, PANEL)), scores(QUERIES * POSITIONS), sums(parts * QUERIES * wide) {}
 
     float* scores_of(int64_t row) { return &scores[row * POSITIONS]; }
     float* sums_of(int64_t row) { return &sums[row * wide]; }
+
+    // summed: whether there are sums already.
+    Softmax softmax_of(int64_t row, bool summed) {
+        return {largest + row, total + row, summed ? sums_of(row) : nullptr, wide};
+    }
 
     void begin(int64_t rows) {
         std::fill_n(sums.begin(), rows * wide, 0.0f);
@@ -53,11 +59,11 @@ struct Desk : Sums {
     std::vector<T> queries, keys;
     std::vector<float> values;
 
-    Desk(int64_t key_dim, int64_t value_dim, float scale)
-        : Sums(value_dim),
+    Desk(int64_t key_dim, int64_t value_dim, float scale, int64_t parts)
+        : Sums(value_dim, parts),
           key_dim(key_dim),
           scale(scale),
-          queries(QUERIES * key_dim),
+          queries(parts * QUERIES * key_dim),
           keys(POSITIONS * up(key_dim, 2)),
           values(POSITIONS * wide) {}
 
@@ -69,29 +75,37 @@ struct Desk : Sums {
             std::copy_n(from, key_dim, &queries[row * key_dim]);
     }
 
-    // The scores of `rows` rows from `first` on with the keys of some positions.
+    // Puts down keys and values of some positions, for `rows` rows.
     template <typename KV>
-    void score(int64_t first, int64_t rows, const Rows<KV>& positions) {
-        const int64_t columns = up(positions.count, PANEL);
+    void put(const Rows<KV>& of_keys, const Rows<KV>& of_values, int64_t rows) {
+        if constexpr (std::is_same_v<T, float>)
+            put_keys(of_keys, key_dim, keys.data());
+        else
+            put_keys(of_keys, key_dim, key_dim, keys.data());
+        in_place = rows <= FEW && dim % PANEL == 0;
+        if (!in_place) put_values(of_values, dim, values.data());
+    }
+
+    // The scores of `rows` rows from `first` on with those keys.
+    void score(int64_t first, int64_t rows, int64_t count) {
         const T* const q = &queries[first * key_dim];
-        if constexpr (std::is_same_v<T, float>) {
-            put_keys(positions, key_dim, keys.data());
+        if constexpr (std::is_same_v<T, float>)
             product(rows, {q, key_dim}, keys.data(), scores.data(),
-                    {key_dim * PANEL, key_dim, columns, POSITIONS, false});
-        } else {
-            put_keys(positions, key_dim, key_dim, keys.data());
-            product(rows, {q, key_dim}, {keys.data(), columns / PANEL, up(key_dim, 2) * PANEL, key_dim}, scale,
-                    scores.data(), POSITIONS);
-        }
+                    {key_dim * PANEL, key_dim, up(count, PANEL), POSITIONS, false});
+        else
+            product(rows, {q, key_dim}, {keys.data(), up(count, PANEL) / PANEL, up(key_dim, 2) * PANEL, key_dim},
+                    scale, scores.data(), POSITIONS);
     }
 
     // Adds to their sums what the rows, by the weights that their scores became, see of the values.
     template <typename KV>
     void add_values(int64_t first, int64_t rows, const Rows<KV>& positions) {
         float* const to = sums_of(first);
-        if (rows <= FEW && dim % PANEL == 0) return weigh(rows, scores.data(), positions, dim, to, wide);
-        put_values(positions, dim, values.data());
+        if (in_place) return weigh(rows, scores.data(), positions, dim, to, wide);
         product(rows, {scores.data(), POSITIONS}, values.data(), to,
                 {POSITIONS * PANEL, positions.count, wide, wide, true});
     }
+
+   private:
+    bool in_place = false;  // whether values are read where they lie
 };

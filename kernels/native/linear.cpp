@@ -3,8 +3,8 @@
 //   packed  [K / DEPTH][N / PANEL][depth][PANEL]     a panel: PANEL output columns side by side
 //
 // One block of a panel stays in a near cache while rows of x pass it (Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication", 2008); many rows are laid side by side before. Weights that are bfloat16 numbers are kept as
-// such, half the memory to read, and widened on the way: products and sums are float32.
+// High-Performance Matrix Multiplication", 2008); many rows are laid side by side before. Weights that are bfloat16
+// numbers are kept as such, half the memory to read, and widened on the way: products and sums are float32.
 
 #include <algorithm>
 
@@ -28,14 +28,16 @@ Fetch fetch_for(const Target& out, int64_t rows, const T* next, int64_t depth, T
     return {Lines::of(out.data, out.stride, rows), next, PANEL * (int64_t)sizeof(T), depth, tile};
 }
 
-// All rows pass a panel, while the next one is fetched: a model's weights are in no cache.
+// More than ROWS rows pass a panel, while the next one is fetched: a model's weights are in no cache.
 template <typename T>
 void pass_one(int64_t rows, Matrix x, const T* block, int64_t apart, int64_t depth, Target out) {
     const int64_t tiles = (rows + ROWS - 1) / ROWS;
     for (int64_t now, number = 0; rows > 0; rows -= now, number++) {
         now = next_rows(rows);
         const Fetch fetch = fetch_for(out, now, block + apart, depth, {number, tiles});
-        for_rows(now, [&](auto count) { tile_rows<count(), 1>(x, block, {1, apart}, depth, out, fetch); });
+        for_rows_from<least_rows(2)>(now, [&](auto count) {
+            tile_rows<count(), 1>(x, block, {1, apart}, depth, out, fetch);
+        });
         x.data += now * x.stride;
         out.data += now * out.stride;
     }
@@ -106,7 +108,7 @@ void pass_tile(const Product<T>& all, const float* x, int64_t row, int64_t begin
     }
 }
 
-// The same with rows laid side by side, so many inputs at a time as stay in the second-level cache with them.
+// The same of MANY rows or more, laid side by side, so many inputs at a time as stay in the second-level cache with them.
 template <typename T>
 void pass_many(const Product<T>& all, int64_t row, int64_t rows, int64_t first, int64_t last) {
     const int64_t tiles = (rows + ROWS - 1) / ROWS;
@@ -118,7 +120,7 @@ void pass_many(const Product<T>& all, int64_t row, int64_t rows, int64_t first, 
             const float* x = room;
             for (int64_t number = 0, at = row, now; at < row + rows; number++, at += now, x += now * (end - begin)) {
                 now = next_rows(row + rows - at);
-                for_rows(now, [&](auto count) {
+                for_rows_from<least_rows(4)>(now, [&](auto count) {
                     pass_tile<count()>(all, x, at, begin, end, panel, number, tiles);
                 });
             }
@@ -135,7 +137,7 @@ void some_panels(const Product<T>& all, int64_t row, int64_t rows, int64_t first
     const int64_t band = many ? (tiles + bands - 1) / bands * ROWS : BAND;
     for (const int64_t end = row + rows; row < end; row += band) {
         const int64_t now = std::min(band, end - row);
-        if (many) {
+        if (many && now >= MANY) {
             pass_many(all, row, now, first, last);
         } else {
             pass_few(all, row, now, first, last);

@@ -24,11 +24,23 @@ void lay_tile(Matrix x, int64_t depth, float* to) {
         for (int r = 0; r < R; r++) to[k * R + r] = x.at(r, k);
 }
 
-// Lays `rows` rows of x side by side, each tile behind the one before.
+// The fewest rows that `next_rows` takes of as many as need `tiles` tiles or more.
+constexpr int least_rows(int64_t tiles) { return (int)(((tiles - 1) * ROWS + 1) / tiles); }
+
+// Calls `work` with a number of rows that is known when it runs, as a constant; of LEAST to ROWS.
+template <int LEAST, int R = (int)ROWS, typename Work>
+inline void for_rows_from(int64_t rows, const Work& work) {
+    if (R == LEAST || rows == R)
+        work(std::integral_constant<int, R>{});
+    else if constexpr (R > LEAST)
+        for_rows_from<LEAST, R - 1>(rows, work);
+}
+
+// Lays `rows` rows of x, 3 * ROWS or more, side by side, each tile behind the one before.
 inline void lay_side_by_side(Matrix x, int64_t rows, int64_t depth, float* to) {
     for (int64_t now; rows > 0; rows -= now) {
         now = next_rows(rows);
-        for_rows(now, [&](auto count) { lay_tile<count()>(x, depth, to); });
+        for_rows_from<least_rows(4)>(now, [&](auto count) { lay_tile<count()>(x, depth, to); });
         x.data += now * x.stride;
         to += now * depth;
     }

@@ -15,16 +15,16 @@ struct TileDesk : Sums {
     const WholeTiles registers;
     int64_t key_dim, key_wide;
     float scale;
-    std::vector<BFloat16> queries;  // [QUERIES][key_wide], and rows to read behind a KV head's last ones
+    std::vector<BFloat16> queries;  // [parts * QUERIES][key_wide], and rows to read behind a KV head's last ones
     std::vector<BFloat16> keys, weights, values;
     std::vector<float> seen;  // of a block of positions: [QUERIES][wide]
 
-    TileDesk(int64_t key_dim, int64_t value_dim, float scale)
-        : Sums(value_dim),
+    TileDesk(int64_t key_dim, int64_t value_dim, float scale, int64_t parts)
+        : Sums(value_dim, parts),
           key_dim(key_dim),
           key_wide(up(key_dim, PANEL)),
           scale(scale),
-          queries((QUERIES + ROWS_AT_ONCE) * key_wide),
+          queries((parts * QUERIES + ROWS_AT_ONCE) * key_wide),
           keys(POSITIONS * key_wide),
           weights(QUERIES * POSITIONS),
           values(POSITIONS * wide),
@@ -32,17 +32,20 @@ struct TileDesk : Sums {
 
     void put_query(const BFloat16* from, int64_t row) { std::copy_n(from, key_dim, &queries[row * key_wide]); }
 
-    void score(int64_t first, int64_t rows, const Rows<BFloat16>& positions) {
-        put_keys(positions, key_dim, key_wide, keys.data());
-        multiply(rows, {&queries[first * key_wide], key_wide}, keys.data(), up(positions.count, PANEL), scores.data(),
+    void put(const Rows<BFloat16>& of_keys, const Rows<BFloat16>& of_values, int64_t) {
+        put_keys(of_keys, key_dim, key_wide, keys.data());
+        put_value_pairs(of_values);
+    }
+
+    void score(int64_t first, int64_t rows, int64_t count) {
+        multiply(rows, {&queries[first * key_wide], key_wide}, keys.data(), up(count, PANEL), scores.data(),
                  POSITIONS);
         for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&scores[i], load(&scores[i]) * scale);
     }
 
     // All positions of a block are multiplied, those behind the last with zeros: tiles take the smallest sums for
     // zeros, so that one product more would show.
-    void add_values(int64_t first, int64_t rows, const Rows<BFloat16>& positions) {
-        put_value_pairs(positions);
+    void add_values(int64_t first, int64_t rows, const Rows<BFloat16>&) {
         for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&weights[i], load(&scores[i]));
         multiply(rows, {weights.data(), POSITIONS}, values.data(), wide, seen.data(), wide);
         float* const to = sums_of(first);

@@ -112,8 +112,6 @@ async def _scored(
 
     most: tokens that are kept of each second text.
     """
-    if any(not text for pair in pairs for text in pair):
-        raise RequestError("a text is empty; each is expected to have a character", field)
     facts = facts_of(asked.arm)
     if facts.labels:
         return await _by_head(asked, facts, pairs, field, most)

@@ -188,6 +188,13 @@ class RerankRequest(PairRequest):
     """Cohere's. Keep only so many tokens of each document, and with its query as many as the model takes.
     Default: of `/v2/rerank` 4096, else longer documents are refused."""
 
+    @field_validator("query")
+    @classmethod
+    def _query(cls, value: str) -> str:
+        if not value:
+            raise ValueError("the query is empty; it is expected to have a character")
+        return value
+
     @field_validator("documents", mode="before", json_schema_input_type=list[str | _Document])
     @classmethod
     def _texts(cls, value: object) -> list[str]:

@@ -154,7 +154,10 @@ def test_a_text_is_cut_where_asked(server: TinyServer) -> None:
         (EMBEDDINGS, {"input": "word " * 5000}, "input", "at most 2,048 are read|context length"),
         ("/classify", {"input": "a"}, "model", "no classification head"),
         ("/v1/rerank", {"query": "a", "documents": []}, "documents", "at least one text"),
-        ("/v1/rerank", {"query": "", "documents": ["a"]}, "documents", "a text is empty"),
+        ("/v1/rerank", {"query": "", "documents": ["a"]}, "query", "the query is empty"),
+        ("/v1/rerank", {"query": "a", "documents": ["a", ""]}, "documents", "text 1 is empty"),
+        ("/v1/score", {"text_1": "", "text_2": ["a"]}, "text_1", "text 0 is empty"),
+        ("/v1/score", {"text_1": "a", "text_2": ["a", ""]}, "text_2", "text 1 is empty"),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a"]}, "text_1", "2 texts and text_2 has 1"),
     ],
 )
