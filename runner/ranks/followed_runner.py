@@ -12,7 +12,7 @@ from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.plan import Logits, Plan
 from turnout.models.sharding.stages import Stage
 from turnout.runner.execution.model_runner import BegunStep, ModelRunner
-from turnout.runner.ranks.frames import DIGEST_EVERY, Frame, digest_of, digest_of_moves, packed
+from turnout.runner.ranks.frames import DIGEST_EVERY, Frame, digest_of, digest_of_moves
 from turnout.runner.ranks.recorded_cache import Recording
 
 __all__ = ["FollowedRunner", "FrameWriter", "StagedRunner"]
@@ -32,36 +32,29 @@ class FrameWriter:
         """Returns the frame of a step; what was recorded is forgotten. No token of `plan` is in flight."""
         recorded, chunks = self._recording, plan.chunks
         self._number += 1
-        ids, starts, rows, tokens = list[int](), list[int](), list[int](), list[int]()
-        scored, pooled = list[tuple[int, int, int]](), list[tuple[int, int, int]]()
-        for at, chunk in enumerate(chunks):  # once, and in a plain loop: most of the time that a frame takes
-            ids.append(chunk.sequence.id)
-            starts.append(chunk.start)
-            rows.append(chunk.rows)
-            tokens += chunk.tokens
-            if chunk.scored:
-                scored.append((at, chunk.scored.start, chunk.scored.stop))
-            if chunk.pooled is not None:
-                pooled.append((at, chunk.pooled.start, chunk.pooled.stop))
+        special = [(at, chunk) for at, chunk in enumerate(chunks) if chunk.scored or chunk.pooled is not None]
         frame = Frame(
             self._number,
-            packed(recorded.ops),
+            recorded.ops,
             recorded.entered,
             recorded.pins,
-            packed(recorded.victims),
+            recorded.victims,
             digest_of_moves(plan.moves),
             None if self._number % DIGEST_EVERY else digest_of(self._cache),
-            packed(ids),
-            packed(starts),
-            packed(rows),
-            packed(tokens),
-            b"" if len(tokens) == len(chunks) else packed([len(chunk.tokens) for chunk in chunks]),
-            scored,
-            pooled,
+            [chunk.sequence.id for chunk in chunks],
+            [chunk.start for chunk in chunks],
+            [chunk.rows for chunk in chunks],
+            [chunk.tokens for chunk in chunks],
+            [(at, *_ends(chunk.scored)) for at, chunk in special if chunk.scored],
+            [(at, *_ends(chunk.pooled)) for at, chunk in special if chunk.pooled is not None],
         )
         data = self._encode(frame)
         recorded.clear()
         return data
+
+
+def _ends(positions: range) -> tuple[int, int]:
+    return positions.start, positions.stop
 
 
 class FollowedRunner:

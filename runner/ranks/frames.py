@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from zlib import crc32
 
@@ -30,8 +29,6 @@ __all__ = [
     "Transition",
     "digest_of",
     "digest_of_moves",
-    "numbers",
-    "packed",
 ]
 
 DIGEST_EVERY = 64
@@ -70,8 +67,8 @@ class Entered(msgspec.Struct, array_like=True, gc=False, frozen=True):
     sequence: int
     """Its id on rank 0, which is its id on followers too."""
     index: int
-    tokens: bytes
-    """All that it has, packed."""
+    tokens: list[int]
+    """All that it has now."""
     request: int
     """The request's number; sequences of one request have the same."""
     prompt: int
@@ -89,53 +86,34 @@ class Pin(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """A prefix that is pinned, or unpinned."""
 
     name: str
-    tokens: bytes = b""
+    tokens: Sequence[int] = ()
     salt: str = ""
 
 
 class Frame(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """A step of rank 0, for its followers. Columns of numbers are packed, in the order of chunks."""
+    """A step of rank 0, for its followers. Columns are in the order of chunks."""
 
     number: int
     """Frames are numbered from 1; a lost one is found by that."""
-    ops: bytes
+    ops: Ops
     """The transitions, as `Transition` says."""
     entered: list[Entered]
     pins: list[Pin]
-    victims: bytes
+    victims: list[int]
     """The blocks that the eviction policy chose, in order."""
     moves: int
     """A digest of the plan's moves."""
     digest: KVDigest | None
     """Of the books behind the transitions; None: not in this frame."""
-    sequences: bytes
+    sequences: list[int]
     """The sequence of each chunk."""
-    starts: bytes
-    rows: bytes
-    tokens: bytes
-    """The tokens of all chunks, one after another."""
-    lengths: bytes
-    """How many each chunk has; empty: one each."""
+    starts: list[int]
+    rows: list[int]
+    tokens: list[list[int]]
     scored: list[tuple[int, int, int]]
     """Chunks with scored positions: the index of a chunk, the first position, and the end."""
     pooled: list[tuple[int, int, int]]
     """The same of pooled positions."""
-
-
-def packed(values: Iterable[int]) -> bytes:
-    """Packs numbers in 32 bits each, or in 64 where one needs them; `numbers` knows by the first byte."""
-    values = list(values)
-    try:
-        return b"i" + array("i", values).tobytes()
-    except OverflowError:
-        return b"q" + array("q", values).tobytes()
-
-
-def numbers(data: bytes) -> list[int]:
-    """Returns what `packed` packed."""
-    unpacked = array(chr(data[0]))
-    unpacked.frombytes(data[1:])
-    return unpacked.tolist()
 
 
 def digest_of_moves(moves: Sequence[Move]) -> int:

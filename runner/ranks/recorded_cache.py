@@ -11,7 +11,7 @@ from turnout.core.types.messages import KVSnapshot, PinnedPrefix
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.runner.ranks.frames import Entered, Ops, Pin, Transition, packed
+from turnout.runner.ranks.frames import Entered, Ops, Pin, Transition
 
 __all__ = ["RecordedCache", "RecordedEviction", "Recording", "recorded"]
 
@@ -158,7 +158,7 @@ class RecordedCache:
             Entered(
                 sequence.id,
                 sequence.index,
-                packed(sequence.tokens),
+                sequence.tokens.copy(),
                 self._numbers[request],
                 len(request.prompt),
                 request.spec.cache_salt,
@@ -221,7 +221,7 @@ class RecordedPins:
 
     def pin(self, name: str, tokens: Sequence[int], salt: str) -> PinnedPrefix:
         pinned = self._pins.pin(name, tokens, salt)
-        self._note(PIN, Pin(name, packed(tokens), salt))
+        self._note(PIN, Pin(name, tokens, salt))
         return pinned
 
     def unpin(self, name: str) -> bool:

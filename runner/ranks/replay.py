@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
@@ -25,7 +26,6 @@ from turnout.runner.ranks.frames import (
     Transition,
     digest_of,
     digest_of_moves,
-    numbers,
 )
 
 __all__ = ["FollowedEviction", "FollowedRequest", "Follower", "followed_eviction"]
@@ -118,7 +118,7 @@ class Follower:
         self.steps += 1
         if frame.number != self.steps:
             raise Divergence(f"expected frame {self.steps}: frames were lost")
-        self._eviction.victims = numbers(frame.victims)[::-1]
+        self._eviction.victims = frame.victims[::-1]
         if frame.ops:
             self._repeat(frame)
         moves = self._cache.drain()
@@ -128,13 +128,13 @@ class Follower:
             raise Divergence(f"its books ask for other moves of KV memory than rank 0's: {moves[:4]}…")
         if frame.digest is not None:
             _compare(frame.digest, digest_of(self._cache))
-        return Plan(list(self._chunks(frame)), moves)
+        return Plan(self._chunks(frame), moves)
 
     # -------------------------------------------------------------- transitions
 
     def _repeat(self, frame: Frame) -> None:
         sequences, cache = self._sequences, self._cache
-        ops = iter(numbers(frame.ops))
+        ops = iter(frame.ops)
         for op in ops:
             try:
                 if op == Transition.COMMIT:
@@ -185,7 +185,7 @@ class Follower:
                 self._forget(sequence.id)
 
     def _enter(self, entered: Entered) -> None:
-        tokens = numbers(entered.tokens)
+        tokens = entered.tokens
         known = self._sequences.get(entered.sequence)
         if known is not None:  # it was swapped out
             known.tokens = tokens
@@ -223,44 +223,30 @@ class Follower:
         pin, prefixes = frame.pins[index], self._cache.prefixes
         assert prefixes is not None
         if pinned:
-            prefixes.pin(pin.name, numbers(pin.tokens), pin.salt)
+            prefixes.pin(pin.name, pin.tokens, pin.salt)
         else:
             prefixes.unpin(pin.name)
 
     # -------------------------------------------------------------- chunks
 
-    def _chunks(self, frame: Frame) -> Iterator[Chunk]:
-        tokens, ids, starts = numbers(frame.tokens), numbers(frame.sequences), numbers(frame.starts)
-        rows, known, plain = numbers(frame.rows), self._sequences, not (frame.scored or frame.pooled)
-        if not frame.lengths and plain:  # each decodes: nearly always
-            for number, start, token, wanted in zip(ids, starts, tokens, rows, strict=True):
-                sequence = known.get(number) or _unknown(number)
-                given = [token]
-                if start == len(sequence.tokens):
-                    sequence.tokens.append(token)
-                else:
-                    sequence.tokens[start] = token
-                sequence.computed = start + 1
-                yield Chunk(sequence, start, given, wanted)
-            return
-        first = 0
-        lengths = numbers(frame.lengths) if frame.lengths else [1] * len(ids)
-        scored = {at: range(start, stop) for at, start, stop in frame.scored}
-        pooled = {at: range(start, stop) for at, start, stop in frame.pooled}
-        for at, (number, start, count, wanted) in enumerate(zip(ids, starts, lengths, rows, strict=True)):
+    def _chunks(self, frame: Frame) -> list[Chunk]:
+        known, chunks = self._sequences, list[Chunk]()
+        columns = frame.sequences, frame.starts, frame.tokens, frame.rows
+        for number, start, tokens, rows in zip(*columns, strict=True):
             sequence = known.get(number) or _unknown(number)
-            given = tokens[first : first + count]
-            first += count
-            sequence.tokens[start : start + count] = given
-            sequence.computed = start + count
-            yield Chunk(sequence, start, given, wanted, scored.get(at, _NONE), pooled.get(at))
+            end = start + len(tokens)
+            sequence.tokens[start:end] = tokens
+            sequence.computed = end
+            chunks.append(Chunk(sequence, start, tokens, rows))
+        for at, start, stop in frame.scored:
+            chunks[at] = replace(chunks[at], scored=range(start, stop))
+        for at, start, stop in frame.pooled:
+            chunks[at] = replace(chunks[at], pooled=range(start, stop))
+        return chunks
 
 
 def _unknown(number: int) -> NoReturn:
     raise Divergence(f"rank 0 computes sequence {number}, which holds nothing here")
-
-
-_NONE = range(0)
 
 
 def _compare(theirs: KVDigest, ours: KVDigest) -> None:
