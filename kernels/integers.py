@@ -23,7 +23,9 @@ __all__ = [
     "IntegerWeights",
     "Precision",
     "address",
+    "adds_integers",
     "joint_bias",
+    "magnitudes",
     "together",
 ]
 
@@ -32,6 +34,8 @@ SIGNATURES = {
     "turnout_integer_zero": [],
     "turnout_bytes_unit": [],
     "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT] + [INT] * 2 + [POINTER],
+    "turnout_integer_exact": [POINTER] * 5 + [LONG] * 5 + [FLOAT] + [INT] * 2 + [POINTER],
+    "turnout_integer_finish": [POINTER] * 5 + [LONG] * 2 + [FLOAT] + [INT] * 2,
     "turnout_integer_encode": [POINTER] * 3 + [LONG] * 2 + [INT] * 2,
     "turnout_integer_pack": [POINTER] * 2 + [LONG] * 3 + [INT],
     "turnout_integer_sums": [POINTER] * 2 + [LONG] * 3 + [INT],
@@ -177,10 +181,7 @@ class IntegerKernels:
 
         largest: magnitudes by which rows are rounded, float32 [rows]; None: the largest of each.
         """
-        if x.dtype not in (torch.float32, torch.bfloat16):
-            raise TypeError(f"linear layers of few bits take float32 and bfloat16, not {x.dtype}")
-        if x.stride(1) != 1:
-            x = x.contiguous()
+        x = _in_rows(x)
         rows = x.shape[0]
         out = x.new_empty(rows, weights.outputs)
         self._library.turnout_integer_linear(
@@ -200,8 +201,53 @@ class IntegerKernels:
             weights.precision.value,
             self.levels(weights.precision),
             x.dtype == torch.bfloat16,
-            kernel_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
+            _threads(rows, weights),
             address(largest),
+        )
+        return out
+
+    def sums(self, x: Tensor, weights: IntegerWeights, largest: Tensor) -> Tensor:
+        """Computes what ranks add up of a W8A8 layer whose inputs they share: int32 [rows, whole panels].
+
+        largest: magnitudes by which all ranks round rows, float32 [rows].
+        """
+        x = _in_rows(x)
+        rows = x.shape[0]
+        sums = torch.empty(rows, len(weights.numbers) * self.panel, dtype=torch.int32)
+        self._library.turnout_integer_exact(
+            weights.numbers.data_ptr(),
+            address(weights.shift),
+            weights.scale.data_ptr(),
+            x.data_ptr(),
+            sums.data_ptr(),
+            rows,
+            weights.inputs,
+            weights.depth,
+            weights.outputs,
+            x.stride(0),
+            self.levels(weights.precision),
+            x.dtype == torch.bfloat16,
+            _threads(rows, weights),
+            largest.data_ptr(),
+        )
+        return sums
+
+    def finish(self, sums: Tensor, weights: IntegerWeights, largest: Tensor, dtype: torch.dtype) -> Tensor:
+        """Makes [rows, outputs] of all ranks' sums: to the bit what `linear` makes of the whole layer.
+
+        dtype: float32 or bfloat16.
+        """
+        out = torch.empty(len(sums), weights.outputs, dtype=dtype)
+        self._library.turnout_integer_finish(
+            sums.data_ptr(),
+            weights.scale.data_ptr(),
+            address(weights.bias),
+            largest.data_ptr(),
+            out.data_ptr(),
+            *out.shape,
+            self.levels(weights.precision),
+            dtype == torch.bfloat16,
+            kernel_threads(),
         )
         return out
 
@@ -249,6 +295,36 @@ class IntegerKernels:
         sizes = outputs, inputs, PIECE_OF_BYTES
         self._library.turnout_integer_sums(codes.data_ptr(), sums.data_ptr(), *sizes, kernel_threads())
         return self._by_panel(sums.mul_(-self._zero).t(), more)
+
+
+LEAST = 1e-30
+"""What a row of zeros is divided by, as the source has it."""
+
+
+def magnitudes(rows: Tensor) -> Tensor:
+    """Returns the largest magnitude of each of a rank's rows, as the source has it: float32 [rows].
+
+    What is not a number counts as infinite, so that it makes a row of no numbers on all ranks, not on one.
+    """
+    return rows.abs().amax(1).float().nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=LEAST)
+
+
+def adds_integers(weights: IntegerWeights, ranks: int) -> bool:
+    """Says whether ranks that share a layer's inputs add up its integers, as ``native/linears.h`` has it.
+
+    Then what they put out is, to the bit, what one of them would compute alone.
+    """
+    return weights.precision is Precision.W8A8 and weights.inputs * ranks <= PIECE_OF_BYTES
+
+
+def _in_rows(x: Tensor) -> Tensor:
+    if x.dtype not in (torch.float32, torch.bfloat16):
+        raise TypeError(f"linear layers of few bits take float32 and bfloat16, not {x.dtype}")
+    return x if x.stride(1) == 1 else x.contiguous()
+
+
+def _threads(rows: int, weights: IntegerWeights) -> int:
+    return kernel_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1
 
 
 def together(tensors: Sequence[Tensor | None]) -> Tensor | None:

@@ -20,7 +20,7 @@ __all__ = ["MOST_RANKS", "SharedMemory", "native_group"]
 
 MOST_RANKS = 64
 """As in native/collectives.cpp."""
-KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int32: 3}
 
 
 class SharedMemory:

@@ -163,17 +163,32 @@ void join(const void* const* parts, int64_t count, T* out, int64_t first, int64_
     }
 }
 
+// The same of whole numbers, which may be added in any order.
+template <bool largest>
+void join_integers(const void* const* parts, int64_t count, int32_t* out, int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; i++) {
+        int32_t total = ((const int32_t*)parts[0])[i];
+        for (int64_t part = 1; part < count; part++) {
+            const int32_t other = ((const int32_t*)parts[part])[i];
+            total = largest ? std::max(total, other) : total + other;
+        }
+        out[i] = total;
+    }
+}
+
 template <bool largest>
 void join_as(int kind, const void* const* parts, int64_t count, void* out, int64_t first, int64_t last) {
     if (kind == COLLECTIVE_FLOAT32)
         join<largest>(parts, count, (float*)out, first, last);
     else if (kind == COLLECTIVE_BFLOAT16)
         join<largest>(parts, count, (BFloat16*)out, first, last);
+    else if (kind == COLLECTIVE_INT32)
+        join_integers<largest>(parts, count, (int32_t*)out, first, last);
     else
         join<largest>(parts, count, (Float16*)out, first, last);
 }
 
-inline int64_t size_of(int kind) { return kind == COLLECTIVE_FLOAT32 ? 4 : 2; }
+inline int64_t size_of(int kind) { return kind == COLLECTIVE_FLOAT32 || kind == COLLECTIVE_INT32 ? 4 : 2; }
 
 template <bool largest>
 bool all_reduce(Group& group, char* x, int64_t count, int kind, int threads) {
@@ -221,6 +236,8 @@ void turnout_group_join(void* group, void* memory, int64_t rank, int64_t ranks) 
     own.rank = rank;
     own.ranks = ranks;
 }
+
+int64_t turnout_group_ranks(const void* group) { return ((const Group*)group)->ranks; }
 
 void turnout_group_abort(void* group) { Group::say(((Group*)group)->aborted(), 1); }
 

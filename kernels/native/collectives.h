@@ -5,7 +5,7 @@
 #include <cstdint>
 
 // The dtypes of numbers that are added; 0 and 1 as `half` is elsewhere.
-enum CollectiveKind { COLLECTIVE_FLOAT32 = 0, COLLECTIVE_BFLOAT16 = 1, COLLECTIVE_FLOAT16 = 2 };
+enum CollectiveKind { COLLECTIVE_FLOAT32 = 0, COLLECTIVE_BFLOAT16 = 1, COLLECTIVE_FLOAT16 = 2, COLLECTIVE_INT32 = 3 };
 
 extern "C" {
 // Bytes of the memory that `ranks` share, all zeros when they begin, and of what one rank has for itself.
@@ -13,6 +13,7 @@ int64_t turnout_group_memory(int64_t ranks);
 int64_t turnout_group_bytes();
 // Makes a rank's own part, of a group in `memory`.
 void turnout_group_join(void* group, void* memory, int64_t rank, int64_t ranks);
+int64_t turnout_group_ranks(const void* group);
 // Ends all waits of all ranks, now and from now on. Any thread may call it.
 void turnout_group_abort(void* group);
 

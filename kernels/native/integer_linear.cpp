@@ -230,6 +230,8 @@ void pass(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Ta
 struct Output {
     float* sums;
     BFloat16* halves;  // null: `sums` are it
+    int32_t* exact;    // instead of both; null: there is no need for it
+    int64_t stride;
 };
 
 // Where the sums of a piece go, from a panel on.
@@ -242,7 +244,8 @@ Target<typename W::Scale> target_of(const Layer& layer, const Input& x, const Ou
     return {
         out.sums + panel * PANEL,
         out.halves ? out.halves + panel * PANEL : nullptr,
-        layer.outputs,
+        out.exact ? out.exact + panel * PANEL : nullptr,
+        out.stride,
         layer.outputs - panel * PANEL,
         layer.shift ? layer.shift + (panel * pieces + piece) * PANEL : nullptr,
         (const S*)layer.scale + line,
@@ -329,22 +332,57 @@ void multiply(const Layer& layer, const Input& x, const Output& out, int64_t beg
     });
 }
 
-// Rounds x, and computes the panels from `first` to before `last`.
-void compute(const Layer& layer, const void* x, void* out, int64_t rows, int64_t inputs, int64_t stride, int kind,
-             float levels, const float* most_of, int half, int64_t first, int64_t last, int threads) {
-    const Input input = room_for(layer, rows);
-    const std::unique_ptr<float[]> room(half ? new float[rows * layer.outputs] : nullptr);
-    const Output output = {half ? room.get() : (float*)out, half ? (BFloat16*)out : nullptr};
+Input input_of(const Layer& layer, const void* x, int64_t rows, int64_t inputs, int64_t stride, float levels,
+               const float* most_of, int half, int threads) {
+    Input input = room_for(layer, rows);
     if (half)
         round_rows((const BFloat16*)x, stride, inputs, levels, most_of, layer, input, threads);
     else
         round_rows((const float*)x, stride, inputs, levels, most_of, layer, input, threads);
+    return input;
+}
+
+// Rounds x, and computes the panels from `first` to before `last`.
+void compute(const Layer& layer, const void* x, void* out, int64_t rows, int64_t inputs, int64_t stride, int kind,
+             float levels, const float* most_of, int half, int64_t first, int64_t last, int threads) {
+    const Input input = input_of(layer, x, rows, inputs, stride, levels, most_of, half, threads);
+    const std::unique_ptr<float[]> room(half ? new float[rows * layer.outputs] : nullptr);
+    const Output output = {half ? room.get() : (float*)out, half ? (BFloat16*)out : nullptr, nullptr, layer.outputs};
     if (kind == 0)
         multiply<Fours>(layer, input, output, first, last, threads);
     else if (kind == 1)
         multiply<Pairs>(layer, input, output, first, last, threads);
     else
         multiply<Nibbles>(layer, input, output, first, last, threads);
+}
+
+// sums: [rows][panels * PANEL], of bytes, before anything is made of them.
+void sum_bytes(const Layer& layer, const void* x, int32_t* sums, int64_t rows, int64_t inputs, int64_t stride,
+               float levels, const float* most_of, int half, int threads) {
+    const Input input = input_of(layer, x, rows, inputs, stride, levels, most_of, half, threads);
+    const Output output = {(float*)sums, nullptr, sums, layer.panels() * PANEL};
+    multiply<Fours>(layer, input, output, 0, layer.panels(), threads);
+}
+
+// out[rows][outputs] of such sums: by `put`, which makes it of a layer's at once.
+void finish_sums(const int32_t* sums, const float* scale, const float* bias, const float* most_of, void* out,
+                 int64_t rows, int64_t outputs, float levels, int half, int threads) {
+    const int64_t panels = (outputs + PANEL - 1) / PANEL;
+    turnout::share_out(threads, rows, NUMBERS_AT_ONCE / outputs + 1, [&](int64_t first, int64_t last) {
+        const std::unique_ptr<float[]> wide(half ? new float[outputs] : nullptr);
+        for (int64_t row = first; row < last; row++) {
+            const float unit = most_of[row] / levels;
+            float* const data = half ? wide.get() : (float*)out + row * outputs;
+            BFloat16* const halves = half ? (BFloat16*)out + row * outputs : nullptr;
+            const Target<float> target = {data, halves, nullptr, 0, outputs, nullptr, scale, nullptr, 0, PANEL,
+                                          bias, &unit, nullptr, 0, 0, true, true};
+            for (int64_t panel = 0; panel < panels; panel++) {
+                Ints columns[VECTORS];
+                std::memcpy(columns, sums + (row * panels + panel) * PANEL, sizeof columns);
+                put(target.column(panel * PANEL), 0, columns);
+            }
+        }
+    });
 }
 
 }  // namespace
@@ -369,6 +407,26 @@ bool largest_of_ranks(void* group, const void* x, float* most, int64_t rows, int
     return !turnout_group_all_reduce(group, most, rows, COLLECTIVE_FLOAT32, true, threads);
 }
 
+bool adds_integers(const Linear& layer, const void* group) {
+    return layer.kind == INTEGERS && layer.inputs * turnout_group_ranks(group) <= PIECE_OF_BYTES;
+}
+
+bool integer_linear_of_ranks(const Linear& linear, void* group, const void* x, void* out, int64_t rows, int half,
+                             int threads) {
+    const Layer layer = {linear.numbers, linear.shift, linear.scale, nullptr, nullptr, linear.depth, linear.outputs,
+                         linear.group, 4};
+    const int64_t count = rows * layer.panels() * PANEL;
+    const std::unique_ptr<float[]> most(new float[rows]);
+    const std::unique_ptr<int32_t[]> sums(new int32_t[count]);
+    const float levels = (float)linear.levels;
+    if (!largest_of_ranks(group, x, most.get(), rows, linear.inputs, half, threads)) return false;
+    sum_bytes(layer, x, sums.get(), rows, linear.inputs, linear.inputs, levels, most.get(), half, threads);
+    if (turnout_group_all_reduce(group, sums.get(), count, COLLECTIVE_INT32, false, threads)) return false;
+    finish_sums(sums.get(), (const float*)linear.scale, (const float*)linear.bias, most.get(), out, rows,
+                linear.outputs, levels, half, threads);
+    return true;
+}
+
 extern "C" {
 
 // What stands for 0 in the bytes of x.
@@ -387,5 +445,19 @@ void turnout_integer_linear(const void* packed, const int32_t* shift, const void
                             float levels, int half, int threads, const float* most_of) {
     const Layer layer = {packed, shift, scale, offset, bias, depth, outputs, group, kind == 0 ? 4 : 2};
     compute(layer, x, out, rows, inputs, stride, kind, levels, most_of, half, 0, layer.panels(), threads);
+}
+
+// sums: int32 [rows][panels * PANEL], of Fours, as ranks add them up; most_of: what each row is rounded by, by all.
+void turnout_integer_exact(const void* packed, const int32_t* shift, const float* scale, const void* x, int32_t* sums,
+                           int64_t rows, int64_t inputs, int64_t depth, int64_t outputs, int64_t stride, float levels,
+                           int half, int threads, const float* most_of) {
+    const Layer layer = {packed, shift, scale, nullptr, nullptr, depth, outputs, depth, 4};
+    sum_bytes(layer, x, sums, rows, inputs, stride, levels, most_of, half, threads);
+}
+
+// out: [rows][outputs] of the sums of all ranks.
+void turnout_integer_finish(const int32_t* sums, const float* scale, const float* bias, const float* most_of, void* out,
+                            int64_t rows, int64_t outputs, float levels, int half, int threads) {
+    finish_sums(sums, scale, bias, most_of, out, rows, outputs, levels, half, threads);
 }
 }

@@ -11,6 +11,7 @@ template <typename S>
 struct Target {
     float* data;       // [rows][columns]: of pieces before the last
     BFloat16* halves;  // and where the last one's go, in bfloat16; null: to `data`, too
+    int32_t* exact;    // [rows][whole panels]: where the only piece's go as they are, for `Target` later; null: they do not
     int64_t stride;
     int64_t columns;       // that there are, from the panel's first on
     const int32_t* shift;  // of a panel's columns: what is to be added to sums, or null
@@ -27,7 +28,7 @@ struct Target {
     Target column(int64_t count) const {
         Target next = *this;
         const int64_t panels = count / PANEL;
-        next.data += count, next.halves += halves ? count : 0;
+        next.data += count, next.halves += halves ? count : 0, next.exact += exact ? count : 0;
         next.columns -= count, next.scale += panels * scale_apart;
         if (shift) next.shift += panels * shift_apart;
         if (offset) next.offset += panels * scale_apart;
@@ -38,6 +39,7 @@ struct Target {
     Target row(int64_t count) const {
         Target next = *this;
         next.data += count * stride, next.halves += halves ? count * stride : 0;
+        next.exact += exact ? count * stride : 0;
         next.unit += count, next.totals += count * apart;
         return next;
     }
@@ -51,7 +53,16 @@ inline void narrow_row(const float* from, BFloat16* to, int64_t count) {
 }
 
 template <typename S>
+inline void put_exactly(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
+    for (int v = 0; v < VECTORS; v++) {
+        const Ints sum = sums[v] + load_as<Ints>(out.shift + v * WIDTH);
+        std::memcpy(out.exact + row * out.stride + v * WIDTH, &sum, sizeof sum);
+    }
+}
+
+template <typename S>
 inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
+    if (out.exact) return put_exactly(out, row, sums);
     float* line = out.data + row * out.stride;
     const bool whole = out.columns >= PANEL;
     float part[PANEL] = {};
@@ -68,7 +79,7 @@ inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) 
         if (!out.first) value += load(to + v * WIDTH);
         if (out.last) {
             value *= splat(out.unit[row]);
-            if (out.bias) value += load(out.bias + v * WIDTH);
+            if (out.bias) value = rounded(value) + load(out.bias + v * WIDTH);
         }
         store(to + v * WIDTH, value);
     }

@@ -109,14 +109,19 @@ void attention(const Layer& layer, const Step& step) {
 // A layer whose inputs are shared out over ranks: what all of them put out, added up, in `delta`. False: a rank is
 // gone.
 bool shared(const Linear& layer, const Step& step) {
+    const int threads = (int)step.threads;
+    if (step.group && adds_integers(layer, step.group))
+        return integer_linear_of_ranks(
+            layer, step.group, step.narrow, step.delta, step.tokens, (int)step.half,
+            step.tokens * layer.inputs * layer.outputs > INTEGERS_WORTHWHILE ? threads : 1);
     const bool exchanges = step.group && rounds(layer);
     const std::unique_ptr<float[]> most(exchanges ? new float[step.tokens] : nullptr);
     if (exchanges && !largest_of_ranks(step.group, step.narrow, most.get(), step.tokens, layer.inputs, (int)step.half,
-                                       (int)step.threads))
+                                       threads))
         return false;
     linear(layer, step.narrow, step.delta, step, most.get());
     return !step.group || !turnout_group_all_reduce(step.group, step.delta, step.tokens * step.size,
-                                                    (int)step.half, false, (int)step.threads);
+                                                    (int)step.half, false, threads);
 }
 
 bool rest(const Layer& layer, const Step& step) {

@@ -40,6 +40,13 @@ inline bool rounds(const Linear& layer) { return layer.kind >= INTEGERS && layer
 // The largest number of each row of x[rows][inputs], over all ranks, which have other inputs. False: one is gone.
 bool largest_of_ranks(void* group, const void* x, float* most, int64_t rows, int64_t inputs, int half, int threads);
 
+// Says whether ranks add up a layer's integers, instead of what they put out: it then is, to the bit, what one rank
+// would compute of all inputs. Only bytes have one scale for all inputs, and sums of so many stay below 2^31.
+bool adds_integers(const Linear& layer, const void* group);
+// out[rows][outputs] of a layer for which that is so, the same on all ranks; its bias is on all. False: one is gone.
+bool integer_linear_of_ranks(const Linear& layer, void* group, const void* x, void* out, int64_t rows, int half,
+                             int threads);
+
 void block_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first, int64_t last);
 
 inline void linear_panels(const Linear& layer, const void* x, void* out, int64_t rows, int half, int64_t first,

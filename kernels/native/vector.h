@@ -74,6 +74,18 @@ inline void narrow(float x, BFloat16* to) {
     to->bits = (uint16_t)(nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// x as it is, rounded: compilers do not multiply and add in one operation across this, as they may elsewhere.
+inline Floats rounded(Floats x) {
+#if defined(__x86_64__) && (defined(__AVX512F__) || !defined(TILES))
+    asm("" : "+v"(x));
+#elif defined(__aarch64__)
+    asm("" : "+w"(x));
+#else
+    asm("" : "+m"(x));
+#endif
+    return x;
+}
+
 inline Floats splat(float x) { return x - Floats{}; }
 
 inline float sum(Floats x) {

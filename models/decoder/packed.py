@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from turnout.core.interfaces.collective import Collective
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.gpu.weights import DeviceWeights
@@ -41,6 +42,9 @@ class LayerCapabilities:
     scaled: Callable[[Tensor, Tensor], Tensor] | None = None
     """Computes a rank's share of a layer that rounds each row by its largest number: given [rows, inputs],
     and the largest magnitudes of whole rows, float32 [rows], returns [rows, outputs]."""
+    exact: Callable[[Collective], nn.Module | None] | None = None
+    """Returns the layer in place of this share of it and of all that adds shares up, with the bits of one
+    device; None: this one cannot. All ranks call it at once."""
     native_weights: LinearWeights | None = None
     """What the compiled kernels of a CPU need to compute the layer themselves, in one call with others."""
     native_group: int | None = None

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from turnout.core.interfaces.collective import Collective
 from turnout.core.interfaces.division import Way
 from turnout.kernels.collectives.shm import native_group
+from turnout.kernels.integers import magnitudes
 from turnout.models.decoder.experts import Experts
 from turnout.models.decoder.layers import Norm
 from turnout.models.decoder.packed import LayerCapabilities, layer_capabilities
@@ -33,10 +34,6 @@ __all__ = [
 ]
 
 
-LEAST = 1e-30
-"""What a row of zeros is divided by, as the native kernels have it."""
-
-
 def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
     """Puts these layers around those of `module` whose inputs or outputs are split; None: around none."""
     if plan is None or plan.collective.size == 1:
@@ -46,11 +43,11 @@ def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
     inside = tuple(f"{name}." for name in experts)
     for name in plan.summed:
         layer = module.get_submodule(name)
-        if layer_capabilities(layer).scaled is not None:
+        if not name.startswith(inside):
+            layer = added_up(layer, collective)
+        elif layer_capabilities(layer).scaled is not None:
             layer = Scaled(layer, collective)
-        module.set_submodule(
-            name, layer if name.startswith(inside) or name in plan.declared else Summed(layer, collective)
-        )
+        module.set_submodule(name, layer)
     for name in experts:
         module.set_submodule(name, SummedExperts(module.get_submodule(name), collective))
     for name in plan.norms:
@@ -64,6 +61,14 @@ def join_ranks(module: nn.Module, plan: ShardPlan | None) -> None:
         module.set_submodule(plan.head, SplitHead(head, plan.vocab_size, collective))
     for name, way in plan.declared.items():
         module.set_submodule(name, DECLARED[way](module.get_submodule(name), collective))
+
+
+def added_up(layer: nn.Module, collective: Collective) -> nn.Module:
+    """Returns what puts out the same on all ranks, each of which has a part of the inputs of `layer`."""
+    abilities = layer_capabilities(layer)
+    if abilities.exact is not None and (exact := abilities.exact(collective)) is not None:
+        return exact
+    return Summed(layer if abilities.scaled is None else Scaled(layer, collective), collective)
 
 
 class _SplitInputs(nn.Module):
@@ -93,9 +98,7 @@ class Scaled(_SplitInputs):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        # What is not a number makes a row of no numbers on all ranks, not on one.
-        largest = rows.abs().amax(1).float().nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=LEAST)
-        out = self._scaled(rows, self.collective.all_reduce_max(largest))
+        out = self._scaled(rows, self.collective.all_reduce_max(magnitudes(rows)))
         return out.view(*x.shape[:-1], -1)
 
 
@@ -117,12 +120,18 @@ class SummedExperts(nn.Module):
         return self.collective.all_reduce(self.experts(x, chosen, weights))
 
 
-class OwnInputs(Summed):
+class OwnInputs(nn.Module):
     """A linear layer that is given all inputs, of which this rank takes its own."""
+
+    def __init__(self, layer: nn.Module, collective: Collective) -> None:
+        """layer: what ranks add up already."""
+        super().__init__()
+        self.layer, self.collective = layer, collective
 
     def forward(self, x: Tensor) -> Tensor:
         width = x.shape[-1] // self.collective.size
-        return super().forward(x.narrow(-1, self.collective.rank * width, width).contiguous())
+        out: Tensor = self.layer(x.narrow(-1, self.collective.rank * width, width).contiguous())
+        return out
 
 
 class Joined(nn.Module):

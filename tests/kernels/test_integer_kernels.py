@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.integers import IntegerKernels, IntegerWeights, Precision
+from turnout.kernels.integers import IntegerKernels, IntegerWeights, Precision, adds_integers, magnitudes
 from turnout.plugins.quantization.schemes.encoding import to_int8
 
 ROWS = [1, 2, 3, 5, 6, 7, 13, 31, 97, 200]
@@ -128,6 +128,32 @@ def test_a_row_is_the_same_alone_and_among_others(kernels: IntegerKernels, preci
     alone = torch.cat([kernels.linear(row[None], packed) for row in x])
     for count in (200, 97, 12, 7, 6, 2):
         assert torch.equal(kernels.linear(x[:count], packed), alone[:count])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 2, 7, 40])
+@pytest.mark.parametrize(("parts", "outputs"), [((64, 64), 160), ((24, 100, 1), 33), ((513, 7), 7)])
+def test_sums_of_shares_give_the_bits_of_the_whole(
+    kernels: IntegerKernels, parts: tuple[int, ...], outputs: int, rows: int, dtype: torch.dtype
+) -> None:
+    """Each of several ranks has a part of the inputs."""
+    codes = integers(-127, 127, outputs, sum(parts)).to(torch.int8)
+    scale, bias = normal(outputs, 1), normal(outputs)
+    whole = kernels.pack(Precision.W8A8, codes, scale, None, bias)
+    shares = [
+        kernels.pack(Precision.W8A8, part, scale, None, bias) for part in codes.split(list(parts), dim=1)
+    ]
+    x = normal(rows, sum(parts), seed=2).to(dtype)
+    largest, xs = magnitudes(x), x.split(list(parts), dim=1)
+    sums = [kernels.sums(x, share, largest) for x, share in zip(xs, shares, strict=True)]
+    total = torch.stack(sums).sum(0, dtype=torch.int32)
+    assert torch.equal(kernels.finish(total, shares[0], largest, dtype), kernels.linear(x, whole))
+
+
+def test_layers_whose_sums_would_be_several_pieces_are_added_up_as_floats(kernels: IntegerKernels) -> None:
+    wide, _, _ = eight_bits(kernels, 40000, 8, Precision.W8A8)
+    assert [adds_integers(wide, ranks) for ranks in (1, 2)] == [True, False]
+    assert not adds_integers(packed_of(kernels, Precision.W8A16), 1)
 
 
 @pytest.mark.parametrize("precision", Precision)

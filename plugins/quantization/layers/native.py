@@ -8,7 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from turnout.kernels.integers import IntegerKernels, IntegerWeights
+from turnout.core.interfaces.collective import Collective
+from turnout.kernels.collectives.shm import native_group
+from turnout.kernels.integers import IntegerKernels, IntegerWeights, adds_integers, magnitudes
 from turnout.models.decoder.packed import LayerCapabilities
 
 __all__ = ["NativeChannelLinear", "NativeLinear"]
@@ -67,7 +69,45 @@ class NativeChannelLinear(NativeLinear):
 
     @property
     def capabilities(self) -> LayerCapabilities:
-        return replace(super().capabilities, rows=self.rows)
+        return replace(super().capabilities, rows=self.rows, exact=self.exact)
 
     def rows(self, tokens: Tensor) -> Tensor:
         return self.kernels.rows(self.weights, tokens)
+
+    def exact(self, collective: Collective) -> nn.Module | None:
+        if not adds_integers(self.weights, collective.size):
+            return None
+        return SharedChannelLinear(self.weights, self.kernels, collective)
+
+
+class SharedChannelLinear(nn.Module):
+    """W8A8 of whose inputs each rank has a part. Ranks round by the largest of a row, and add up integers.
+
+    So the outputs have the bits of one device's, where sums of floats would depend on the ranks.
+    """
+
+    def __init__(self, weights: IntegerWeights, kernels: IntegerKernels, collective: Collective) -> None:
+        super().__init__()
+        # A bias is rank 0's, others have zeros. It is added where the sums are known: on all ranks.
+        bias = None if weights.bias is None else collective.all_reduce(weights.bias.clone())
+        self.weights = replace(weights, bias=bias)
+        self.kernels, self.collective = kernels, collective
+        self.in_features, self.out_features = weights.inputs, weights.outputs
+        self.register_buffer("numbers", weights.numbers)
+        self.register_buffer("shift", weights.shift)
+        self.register_buffer("scale", weights.scale)
+        self.register_buffer("bias", self.weights.bias)
+
+    @property
+    def capabilities(self) -> LayerCapabilities:
+        group = native_group(self.collective)
+        return LayerCapabilities(native_weights=None if group is None else self.weights, native_group=group)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [..., in_features], of this rank; returns [..., out_features] in its dtype, of all."""
+        rows = x.reshape(-1, self.in_features)
+        rows = rows.float() if x.dtype == torch.float16 else rows
+        largest = self.collective.all_reduce_max(magnitudes(rows))
+        sums = self.collective.all_reduce(self.kernels.sums(rows, self.weights, largest))
+        out = self.kernels.finish(sums, self.weights, largest, rows.dtype)
+        return out.to(x.dtype).view(*x.shape[:-1], self.out_features)

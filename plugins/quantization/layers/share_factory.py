@@ -47,7 +47,10 @@ class Cut:
         return torch.cat((bits, bits.new_zeros(more, *bits.shape[1:]))).view(part.dtype)
 
     def bias(self, bias: Tensor | None) -> Tensor | None:
-        return None if bias is None or not self._share.has_bias else self.rows(bias)
+        """Zeros on ranks that do not add it: all know by that that there is one."""
+        if bias is None:
+            return None
+        return self.rows(bias if self._share.has_bias else torch.zeros_like(bias))
 
     def groups(self, scale: Tensor) -> Tensor:
         """Of [out, groups], as float32 [out, groups of this rank]."""

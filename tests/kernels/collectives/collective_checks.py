@@ -97,7 +97,13 @@ def sends(ranks: Collective) -> None:
 
 
 def whole_numbers(ranks: Collective) -> None:
-    """Tokens and lengths are exchanged, too."""
+    """Sums of integers are exact; tokens and lengths are exchanged, too."""
+    drawn = [
+        torch.randint(-(2**28), 2**28, (300, 1001), generator=torch.Generator().manual_seed(rank)).int()
+        for rank in range(ranks.size)
+    ]
+    assert torch.equal(ranks.all_reduce(drawn[ranks.rank].clone()), torch.stack(drawn).sum(0).int())
+    assert torch.equal(ranks.all_reduce_max(drawn[ranks.rank].clone()), torch.stack(drawn).amax(0))
     numbers = [torch.arange(6) * (rank + 3) << 33 for rank in range(ranks.size)]
     assert torch.equal(ranks.all_gather(numbers[ranks.rank]), torch.cat(numbers))
     if ranks.rank == 0:

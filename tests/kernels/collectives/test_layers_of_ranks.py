@@ -14,14 +14,17 @@ from turnout.core.meeting import Meeting
 from turnout.kernels import CpuKernels
 from turnout.kernels.collectives.shm import SharedMemory
 from turnout.kernels.compiled import BlockTables
+from turnout.kernels.integers import Precision
 from turnout.kernels.layers import Heads, InPlace, LayerWeights, NativeLayers
-from turnout.kernels.linears import FloatWeights
+from turnout.kernels.linears import FloatWeights, LinearWeights
 
 SIZE, HEADS, KEYS, DIM, WIDE, TOKENS, LAYERS = 64, 4, 2, 16, 96, 5, 3
 SHARES = 2
 
 
-def weights(kernels: CpuKernels, layer: int, rank: int, ranks: int, group: int | None) -> LayerWeights:
+def weights(
+    kernels: CpuKernels, layer: int, rank: int, ranks: int, group: int | None, integers: bool
+) -> LayerWeights:
     """A rank's share of a layer: rows of what splits outputs, columns of what splits inputs."""
     generator = torch.Generator().manual_seed(layer)
 
@@ -34,8 +37,12 @@ def weights(kernels: CpuKernels, layer: int, rank: int, ranks: int, group: int |
     def columns(weight: Tensor) -> Tensor:
         return weight.chunk(ranks, 1)[rank].contiguous()
 
-    def packed(*parts: Tensor) -> FloatWeights:
-        return FloatWeights(kernels.pack(parts), None)
+    def packed(*parts: Tensor) -> LinearWeights:
+        if not integers:
+            return FloatWeights(kernels.pack(parts), None)
+        scale = torch.full((sum(map(len, parts)), 1), 0.01)  # the same for a share
+        codes = (torch.cat(parts) / 0.01).round().clamp(-127, 127).to(torch.int8)
+        return kernels.integers.pack(Precision.W8A8, codes, scale, None, None)
 
     q, k, v = drawn(HEADS * DIM, SIZE), drawn(KEYS * DIM, SIZE), drawn(KEYS * DIM, SIZE)
     out, gate, up, down = drawn(SIZE, HEADS * DIM), drawn(WIDE, SIZE), drawn(WIDE, SIZE), drawn(SIZE, WIDE)
@@ -51,9 +58,16 @@ def weights(kernels: CpuKernels, layer: int, rank: int, ranks: int, group: int |
     )
 
 
-def computed(kernels: CpuKernels, rank: int, ranks: int, group: int | None, picked: Tensor | None) -> Tensor:
+def computed(
+    kernels: CpuKernels,
+    rank: int,
+    ranks: int,
+    group: int | None,
+    picked: Tensor | None,
+    integers: bool = False,
+) -> Tensor:
     """What comes of a prompt, as that rank has it."""
-    layers = [weights(kernels, layer, rank, ranks, group) for layer in range(LAYERS)]
+    layers = [weights(kernels, layer, rank, ranks, group, integers) for layer in range(LAYERS)]
     pools = [(torch.zeros(16, KEYS // ranks, DIM), torch.zeros(16, KEYS // ranks, DIM)) for _ in layers]
     tables = BlockTables(16, *(torch.tensor([each]) for each in (0, TOKENS, 0)), torch.tensor([[0]]))
     hidden = torch.randn(TOKENS, SIZE, generator=torch.Generator().manual_seed(99))
@@ -64,14 +78,17 @@ def computed(kernels: CpuKernels, rank: int, ranks: int, group: int | None, pick
     return left + delta
 
 
+OnRanks = Callable[[Tensor | None, bool], list[Tensor]]
+
+
 @pytest.fixture
-def on_ranks(variant_kernels: CpuKernels) -> Callable[[Tensor | None], list[Tensor]]:
-    def run(picked: Tensor | None) -> list[Tensor]:
+def on_ranks(variant_kernels: CpuKernels) -> OnRanks:
+    def run(picked: Tensor | None, integers: bool) -> list[Tensor]:
         meeting = Meeting.on_this_machine()
 
         def of_rank(rank: int) -> Tensor:
             group = SharedMemory(meeting, rank, SHARES, kernels=variant_kernels)
-            return computed(variant_kernels, rank, SHARES, group.native_group, picked)
+            return computed(variant_kernels, rank, SHARES, group.native_group, picked, integers)
 
         with ThreadPoolExecutor(SHARES) as pool:
             found = list(pool.map(of_rank, range(SHARES)))
@@ -83,12 +100,26 @@ def on_ranks(variant_kernels: CpuKernels) -> Callable[[Tensor | None], list[Tens
 
 @pytest.mark.parametrize("picked", [None, torch.tensor([1, 4])])
 def test_shares_add_up_to_the_whole(
-    variant_kernels: CpuKernels, on_ranks: Callable[[Tensor | None], list[Tensor]], picked: Tensor | None
+    variant_kernels: CpuKernels,
+    on_ranks: Callable[[Tensor | None, bool], list[Tensor]],
+    picked: Tensor | None,
 ) -> None:
     whole = computed(variant_kernels, 0, 1, None, picked)
-    first, second = on_ranks(picked)
+    first, second = on_ranks(picked, False)
     assert torch.equal(first, second)
     torch.testing.assert_close(first, whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("picked", [None, torch.tensor([1, 4])])
+def test_shares_of_integers_add_up_to_the_bits_of_the_whole(
+    variant_kernels: CpuKernels,
+    on_ranks: Callable[[Tensor | None, bool], list[Tensor]],
+    picked: Tensor | None,
+) -> None:
+    whole = computed(variant_kernels, 0, 1, None, picked, True)
+    first, second = on_ranks(picked, True)
+    assert torch.equal(first, second)
+    assert torch.equal(first, whole)
 
 
 def test_layers_end_where_a_rank_is_gone(variant_kernels: CpuKernels) -> None:

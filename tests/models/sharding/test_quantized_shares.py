@@ -53,7 +53,8 @@ def shared(folder, quantization):
 def test_native_ranks_compute_what_one_device_does(name, quantization, tmp_path, monkeypatch):
     """Scales of weights are those of whole rows; so are those of activations, of dense layers and experts.
 
-    What rounds activations differs by that rounding, which any difference before it sets off.
+    Dense layers of `int8` add up integers, and differ in no bit. What else rounds activations differs by that
+    rounding, which any difference before it sets off.
     """
     try:
         kernels = native_kernels()
@@ -62,8 +63,36 @@ def test_native_ranks_compute_what_one_device_does(name, quantization, tmp_path,
     write_checkpoint(name, tmp_path, **WIDE)
     monkeypatch.setattr(ranks_in_threads, "CONTEXT", ComputeContext(CONTEXT.device, CONTEXT.dtype, kernels))
     alone, together = logits_of(tmp_path, quantization=quantization), shared(tmp_path, quantization)
+    if name == "mistral" and quantization.partition(":")[0] == "int8":
+        assert torch.equal(together, alone)
+        return
     within = 1e-3 if quantization in ("int8wo", "int4wo") else 1e-5
     assert_as_on_one_device(together, alone, within, codes=quantization.partition(":")[0] == "int8")
+
+
+EXACT = [
+    *("qwen3", "qwen3-biased", "qwen2-windows", "mistral-window", "ministral", "gemma2"),
+    *("gemma3", "gpt2", "phi3", "phi4-mini", "granite", "smollm3"),
+]
+"""Families all of whose layers with split inputs are linear, and not experts."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=() if each == "gpt2" else pytest.mark.slow) for each in EXACT]
+)
+def test_ranks_of_dense_models_in_int8_compute_the_bits_of_one_device(name, dtype, tmp_path, monkeypatch):
+    """Over any collective, in any dtype, with biases."""
+    try:
+        kernels = native_kernels()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    write_checkpoint(name, tmp_path)
+    monkeypatch.setattr(ranks_in_threads, "CONTEXT", ComputeContext(CONTEXT.device, dtype, kernels))
+    alone = logits_of(tmp_path, quantization="int8")
+    assert alone.any()
+    together, *_ = on_ranks(2, lambda collective: logits_of(tmp_path, collective, "int8"))
+    assert torch.equal(together, alone)
 
 
 @pytest.mark.slow

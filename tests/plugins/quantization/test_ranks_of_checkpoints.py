@@ -77,7 +77,7 @@ def test_ranks_compute_what_one_device_does(
         return logits_of(tmp_path, part, line=line, whole_experts=whole_experts)
 
     together, *_ = on_grid(parts, stages, of_rank)
-    if parts == 1:
+    if parts == 1 or (case, family) == ("W8A8", "qwen2"):  # whose ranks add up integers
         assert torch.equal(together, alone)
         return
     within = 1e-3 if case in SIXTEEN_BITS else 1e-5
