@@ -113,7 +113,7 @@ template <typename T>
 void put_values(const Rows<T>& rows, int64_t dim, float* values) {
     for (int64_t position = 0; position < rows.count; position++)
         for (int64_t d = 0; d < dim; d += PANEL) {
-            rows.fetch_some(position, 1, d);
+            for (int v = 0; v < VECTORS; v++) rows.fetch_some(position, 1, d + v * WIDTH);
             widen_row(rows.now[position] + d, values + d * POSITIONS + position * PANEL, std::min(PANEL, dim - d));
         }
 }
