@@ -2,7 +2,6 @@
 // of both. A desk is an arithmetic: of floats, of pairs of bfloat16, or by tiles (tile_attention.h).
 #pragma once
 
-#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -34,7 +33,7 @@ struct Sums {
 
     void begin(int64_t rows) {
         std::fill_n(sums.begin(), rows * wide, 0.0f);
-        std::fill_n(largest, rows, -std::numeric_limits<float>::infinity());
+        std::fill_n(largest, rows, NEVER);
         std::fill_n(total, rows, 0.0f);
     }
 
