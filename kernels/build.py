@@ -7,12 +7,14 @@ compiling takes seconds.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -114,7 +116,9 @@ def compiled_library(variant: Variant) -> BuiltLibrary:
         _check_flags(compiler, variant)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _compile(compiler, variant.flags, library)
+            with _alone(folder):
+                if not library.exists():  # another process may have compiled it meanwhile
+                    _compile(compiler, variant.flags, library)
         except OSError as error:
             raise BuildError(f"the kernels cannot be kept in {folder}: {error.strerror}") from error
     return BuiltLibrary(library, variant.name, folder, shipped=False)
@@ -192,6 +196,29 @@ def _compile(compiler: str, flags: Sequence[str], library: Path, seconds: float 
         linked = folder / library.name
         _call([compiler, "-shared", "-pthread", *objects, "-o", str(linked)])
         linked.replace(library)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lets one process compile into `folder`, for replicas and ranks that start together on a new machine.
+
+    A lock only saves work: where the file system has none, or its holder takes longer than a compiler may,
+    the caller compiles too.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + COMPILER_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.05)
+            except OSError:
+                break
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager

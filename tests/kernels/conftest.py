@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,10 +28,8 @@ def variant_kernels(request: pytest.FixtureRequest) -> Iterator[CpuKernels]:
         find_compiler()
     except BuildError as error:
         pytest.skip(str(error))
-    with (Path(tempfile.gettempdir()) / f"turnout-tests-{os.getuid()}-{variant.name}").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # compiled once, though several processes want it
-        try:
-            library = compiled_library(variant)
-        except UnknownFlags as error:
-            pytest.skip(str(error))
+    try:
+        library = compiled_library(variant)
+    except UnknownFlags as error:
+        pytest.skip(str(error))
     yield CpuKernels(library)

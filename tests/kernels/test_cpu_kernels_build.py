@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,31 @@ def test_they_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [file.name for file in library.path.parent.iterdir()] == ["kernels.so"]
     monkeypatch.setattr(build, "_compile", None)
     assert built_library() == library
+
+
+def test_processes_that_start_together_compile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock belongs to whoever opened the file, so that threads stand for processes here."""
+    calls = tmp_path / "calls"
+    asked = 'case "$*" in *--version*|*-fsyntax-only*) exit;; esac'
+    slow = script(
+        tmp_path / "slow", f'{asked}; for last; do :; done; echo >> {calls}; sleep 0.3; touch "$last"'
+    )
+    monkeypatch.setenv("CXX", str(slow))
+    with ThreadPoolExecutor(4) as pool:
+        libraries = list(pool.map(lambda _: built_library(), range(4)))
+    assert len({library.path for library in libraries}) == 1
+    sources = len(list(build.SOURCES.glob("*.cpp")))
+    assert len(calls.read_text().splitlines()) == sources + 1  # and the linker
+
+
+def test_who_compiles_for_too_long_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = 'for last; do :; done; [ "$1" = --version ] || touch "$last"'
+    monkeypatch.setenv("CXX", str(script(tmp_path / "quick", quick)))
+    folder = built_library().path.parent
+    (folder / "kernels.so").unlink()
+    monkeypatch.setattr(build, "COMPILER_SECONDS", 2)
+    with build._alone(folder):
+        assert built_library().path.exists()
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
