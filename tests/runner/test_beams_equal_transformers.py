@@ -36,7 +36,13 @@ SEARCHES = [
         (0.6, True, ()),
     )
 ]
-ONE_OF_EACH_WIDTH = (SEARCHES[1], SEARCHES[14], SEARCHES[20])
+AS_EIGHT = (4, 8, 10, 26)
+"""Of each width, penalty and way to end early; `test_searches_of_all_kinds_in_one_batch` has all of them."""
+ONE_OF_EACH_WIDTH = [
+    pytest.param(SEARCHES[1], marks=pytest.mark.slow),
+    SEARCHES[14],
+    pytest.param(SEARCHES[20], marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +91,7 @@ def check(found: dict[str, list[Delta]], expected: Sequence[Beams], search: Sear
 @pytest.mark.parametrize(
     "search",
     [
-        pytest.param(search, marks=[pytest.mark.slow] if number % 2 else [])
+        pytest.param(search, marks=[] if number in AS_EIGHT else [pytest.mark.slow])
         for number, search in enumerate(SEARCHES)
     ],
     ids=str,

@@ -24,7 +24,6 @@ from turnout.plugins.schedulers.priority import Priority
 from turnout.plugins.schedulers.sjf import Sjf
 from turnout.plugins.schedulers.srpt import Srpt
 
-TRACES = 500
 WEIGHTS = {"a": 4.0, "b": 0.5}
 
 DEFINED = {
@@ -39,13 +38,23 @@ DEFINED = {
     "fair, weighted": (lambda: Fair(weights=WEIGHTS), lambda: VirtualTokenCounter(WEIGHTS)),
 }
 PREEMPTIVE = ("srpt", "priority")
+TRACES = [
+    *(pytest.param(name, range(500), id=name) for name in PREEMPTIVE),
+    *(pytest.param(name, range(100), id=name) for name in DEFINED if name not in PREEMPTIVE),
+    *(
+        pytest.param(name, range(100, 500), id=f"{name}, more", marks=pytest.mark.slow)
+        for name in DEFINED
+        if name not in PREEMPTIVE
+    ),
+]
+"""All where requests are evicted, which few traces bring about."""
 
 
-@pytest.mark.parametrize("name", DEFINED)
-def test_admissions_and_evictions_are_the_definitions(name):
+@pytest.mark.parametrize(("name", "trials"), TRACES)
+def test_admissions_and_evictions_are_the_definitions(name, trials):
     make_policy, make_definition = DEFINED[name]
     evictions = 0
-    for trial in range(TRACES):
+    for trial in trials:
         rng = random.Random(trial)
         trace, slots = random_trace(rng), rng.randint(1, 3)
         served = serve(make_policy(), trace, Machine(slots=slots))
@@ -62,7 +71,7 @@ def test_admissions_and_evictions_are_the_definitions(name):
 def test_with_scarce_memory_no_request_is_admitted_out_of_turn_and_outputs_stay_the_same(name):
     make_policy, make_definition = DEFINED[name]
     preemptions = 0
-    for trial in range(TRACES // 5):
+    for trial in range(100):
         rng = random.Random(trial)
         trace = random_trace(rng)
         longest = max(len(spec.prompt) + spec.params.max_tokens for spec in trace)

@@ -8,14 +8,12 @@ import pytest
 from family_checkpoints import FAMILIES, write_checkpoint
 from served import Checkpoint, build, decided, serve
 
-SLOW = {
-    *("gpt-oss", "qwen3-biased", "qwen3-moe", "mistral", "ministral", "gemma2", "deepseek-v2", "granite"),
-    *("smollm3", "olmo2"),
-}
-"""Of each, another stands for much: its own weights in MXFP4, or a family that builds on the same layers."""
-PREEMPTED = ("qwen3", "gemma3", "mixtral", "deepseek-v3")
-"""What is kept of them differs: all, that of a window, that of experts' layers, latent vectors."""
-PARAMS = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in FAMILIES]
+SERVED = ("gemma3", "gpt-oss-mxfp4", "deepseek-v3")
+"""What is kept of them differs: that of a window and all, sinks beside experts, latent vectors. The others
+are slow here: that each computes what transformers does, tests/models shows without an engine."""
+PREEMPTED = ("gemma3", "deepseek-v3")
+"""The embedded model, of which all is kept, is preempted by many other tests."""
+PARAMS = [pytest.param(name, marks=[] if name in SERVED else [pytest.mark.slow]) for name in FAMILIES]
 
 
 @pytest.fixture(scope="module", params=PARAMS)

@@ -36,6 +36,12 @@ from turnout.testing.suite_runner import run_suite
 
 CONFIG = config_of(Shape(32, 2, 4, 2, 48, 64, max_positions=128, theta=10_000.0, tied=False), "qwen2")
 
+LONG = {
+    *("LooksAtRunners", "OrdersByHash", "ignored_salt", "half_done_refusal", "window_ignored"),
+    *("first_layer_for_all", "never forgets", "Searches"),
+}
+"""The suite takes seconds to find them; others of their kinds are found at once."""
+
 
 def prepared(suite: type[Suite[Any]], make: Callable[[], Any], **claims: Any) -> Suite[Any]:
     return type("Examined", (suite,), {"make": staticmethod(make), **claims})()  # type: ignore[no-any-return]
@@ -72,7 +78,9 @@ def mutants() -> list[Any]:
     ):
         found += [(kind.__name__, suite, kind, claims) for kind in kinds]
     return [
-        pytest.param(suite, make, claims, id=name, marks=[] if number % 2 else pytest.mark.slow)
+        pytest.param(
+            suite, make, claims, id=name, marks=[pytest.mark.slow] if number % 2 == 0 or name in LONG else []
+        )
         for number, (name, suite, make, claims) in enumerate(found)
     ]
 

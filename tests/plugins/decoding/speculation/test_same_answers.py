@@ -26,6 +26,8 @@ CIRCUMSTANCES: dict[str, dict[str, Any]] = {
     "contiguous": {"kv": "contiguous", "tokens": 2048, "max_model_len": 128},
     "little memory for the draft": {"memory": 400_000},
 }
+MANY_STEPS = ("small chunks", "preemption")
+"""Seconds with a draft model, as `test_every_sampling_parameter_is_verified_exactly` has them too."""
 
 
 def decoding(draft: str, model: Path, *, k: int = 3, more: str = "", memory: int | None = None) -> str:
@@ -63,7 +65,10 @@ def plain_answers() -> Answers:
 @pytest.mark.parametrize(
     ("draft", "circumstance"),
     [("ngram", name) for name in CIRCUMSTANCES if "draft" not in name]
-    + [("model", name) for name in CIRCUMSTANCES],
+    + [
+        pytest.param("model", name, marks=[pytest.mark.slow] if name in MANY_STEPS else [])
+        for name in CIRCUMSTANCES
+    ],
 )
 def test_greedy_answers_of_two_hundred_prompts_or_sixty(
     draft: str, circumstance: str, draft_model: Path, make_engine: MakeEngine, plain_answers: Answers
@@ -105,8 +110,15 @@ def varied_requests(n: int = 1, **more: Any) -> list[RequestSpec]:
     ]
 
 
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("draft", ["ngram", "model"])
+@pytest.mark.parametrize(
+    ("draft", "n"),
+    [
+        pytest.param("ngram", 1, marks=pytest.mark.slow),
+        ("ngram", 3),
+        ("model", 1),
+        pytest.param("model", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_every_sampling_parameter_is_verified_exactly(
     draft: str, n: int, draft_model: Path, make_engine: MakeEngine
 ) -> None:
@@ -159,7 +171,7 @@ def test_a_stop_inside_the_accepted_drafts_ends_the_answer_there(
 ) -> None:
     (spec,) = greedy_requests(1)
     whole = run(make_engine(), [spec])["0", 0]
-    for stop in whole[2:12]:
+    for stop in whole[2:12:3]:
         params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, stop_token_ids=(stop,))
         engine = make_engine(decoding=decoding("model", draft_model, k=8))
         answer = run(engine, [RequestSpec(id="0", prompt=spec.prompt, params=params, seed=0)])["0", 0]

@@ -35,6 +35,8 @@ from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 
 GROUP = 25
 """Cases of one test."""
+MORE = range(25, 50)
+"""Cases like the 25 before them, so slow."""
 WINDOWS = "windows"
 """Where others name the dtype of KV: it is as computed, and a layer of the model has a window."""
 CASES: dict[str, tuple[range, ...]] = {
@@ -53,7 +55,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = metafunc.config.getoption("kv_cases")
     if "seeds" in metafunc.fixturenames:
         groups = [
-            pytest.param(stored, range(first, min(first + GROUP, seeds.stop)), id=f"{stored}-{first}")
+            pytest.param(
+                stored,
+                range(first, min(first + GROUP, seeds.stop)),
+                id=f"{stored}-{first}",
+                marks=[] if given or first not in MORE else [pytest.mark.slow],
+            )
             for stored, default in CASES.items()
             for seeds in ([given] if given else default)
             for first in range(seeds.start, seeds.stop, GROUP)
