@@ -8,15 +8,15 @@ import pytest
 from tiny_server import TinyServer, serving
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tiny_server() -> Iterator[TinyServer]:
-    """One for all tests of a module."""
+    """One for all modules, since a start takes longer than most tests."""
     with serving("--kv-memory", "64MiB") as server:
         yield server
 
 
 @pytest.fixture
 def tiny(tiny_server: TinyServer) -> Iterator[TinyServer]:
-    """The module's server, which is found unharmed when the test has ended."""
+    """The shared server, which is found unharmed when the test has ended."""
     yield tiny_server
     tiny_server.check()

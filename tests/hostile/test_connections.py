@@ -158,7 +158,9 @@ def few_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 
 
+@pytest.mark.slow
 def test_idle_connections_take_no_descriptor_that_is_needed() -> None:
+    """Nor do those that ask, as tests/server/http/connections/test_accepting.py shows in every run."""
     with serving("--kv-memory", "64MiB", preexec_fn=few_files) as server, ExitStack() as stack:
         for _ in range(300):
             stack.enter_context(closing(server.connect()))

@@ -12,6 +12,7 @@ import pytest
 from tiny_server import PROMPT, TinyServer, read_all, serving
 
 COMPLETIONS = "/v1/completions"
+PAGE = "https://chat.example"
 KEYS = """
 - {key: own, name: own}
 - {key: few, name: few, requests-in-flight: 1}
@@ -26,10 +27,16 @@ def error_of(response: httpx.Response) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
-    file: Path = tmp_path_factory.mktemp("keys") / "keys.yaml"
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("keys") / "keys.yaml"
     file.write_text(KEYS)
-    with serving("--kv-memory", "64MiB", "--api-key-file", str(file), key="own") as server:
+    return file
+
+
+@pytest.fixture(scope="module")
+def keyed(file: Path) -> Iterator[TinyServer]:
+    flags = ("--kv-memory", "64MiB", "--api-key-file", str(file), "--allowed-origins", PAGE)
+    with serving(*flags, key="own") as server:
         yield server
         server.check()
 
@@ -100,18 +107,19 @@ def test_named_keys_are_counted(keyed: TinyServer) -> None:
     assert counted('refusals_total{key="own"}') == 0 < counted('refusals_total{key="seldom"}')
 
 
-def test_a_key_file_that_changes_is_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "keys.yaml"
-    file.write_text(KEYS)
-    with serving("--kv-memory", "64MiB", "--api-key-file", str(file), key="own") as server:
-        file.write_text(KEYS.replace("key: few", "key: many"))
+def test_a_key_file_that_changes_is_read_again(keyed: TinyServer, file: Path) -> None:
+    def changed(text: str, new: str) -> None:
+        file.write_text(text)
         deadline = time.monotonic() + 60
-        while server.post(COMPLETIONS, PROMPT, headers=bearer("many")).status_code != 200:
+        while keyed.post(COMPLETIONS, PROMPT, headers=bearer(new)).status_code != 200:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        assert server.post(COMPLETIONS, PROMPT, headers=bearer("few")).status_code == 401
-        assert server.answer() == server.tokens
-        assert "was read again: 4 keys, 1 new, 1 gone" in server.text()
+
+    changed(KEYS.replace("key: few", "key: many"), "many")
+    assert keyed.post(COMPLETIONS, PROMPT, headers=bearer("few")).status_code == 401
+    assert keyed.answer() == keyed.tokens
+    assert "was read again: 4 keys, 1 new, 1 gone" in keyed.text()
+    changed(KEYS, "few")  # which other tests use
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -160,22 +168,19 @@ def test_a_name_that_is_rebound_to_this_machine_is_not_answered(tiny: TinyServer
     assert tiny.send(b"GET /v1/models HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 403 ")
 
 
-def test_allowed_origins_are_told_to_browsers() -> None:
-    page = "https://chat.example"
-    with serving("--kv-memory", "64MiB", "--api-key", "own", "--allowed-origins", page, key="own") as server:
-        asked = {"Origin": page, "Access-Control-Request-Method": "POST"}
-        preflight = httpx.options(
-            server.url + COMPLETIONS, headers={**asked, "Access-Control-Request-Headers": "authorization"}
-        )
-        assert preflight.status_code == 200
-        assert preflight.headers["Access-Control-Allow-Origin"] == page
-        assert "authorization" in preflight.headers["Access-Control-Allow-Headers"].lower()
-        answer = server.post(COMPLETIONS, PROMPT, headers={"Origin": page})
-        assert answer.status_code == 200 and answer.headers["Access-Control-Allow-Origin"] == page
-        refused = httpx.post(server.url + COMPLETIONS, json=PROMPT, headers={"Origin": page})
-        assert refused.status_code == 401 and refused.headers["Access-Control-Allow-Origin"] == page
-        other = httpx.options(server.url + COMPLETIONS, headers={**asked, "Origin": "https://evil.example"})
-        assert other.status_code == 400 and "Access-Control-Allow-Origin" not in other.headers
+def test_allowed_origins_are_told_to_browsers(keyed: TinyServer) -> None:
+    url = keyed.url + COMPLETIONS
+    asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
+    preflight = httpx.options(url, headers={**asked, "Access-Control-Request-Headers": "authorization"})
+    assert preflight.status_code == 200
+    assert preflight.headers["Access-Control-Allow-Origin"] == PAGE
+    assert "authorization" in preflight.headers["Access-Control-Allow-Headers"].lower()
+    answer = keyed.post(COMPLETIONS, PROMPT, headers={"Origin": PAGE})
+    assert answer.status_code == 200 and answer.headers["Access-Control-Allow-Origin"] == PAGE
+    refused = httpx.post(url, json=PROMPT, headers={"Origin": PAGE})
+    assert refused.status_code == 401 and refused.headers["Access-Control-Allow-Origin"] == PAGE
+    other = httpx.options(url, headers={**asked, "Origin": "https://evil.example"})
+    assert other.status_code == 400 and "Access-Control-Allow-Origin" not in other.headers
 
 
 def test_a_key_in_the_environment_shows_in_no_list_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:

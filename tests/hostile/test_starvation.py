@@ -59,6 +59,7 @@ def text_of(server: TinyServer, body: dict[str, Any]) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_a_form_while_no_descriptor_is_left(server: TinyServer) -> None:
     """A compile process that runs already needs none."""
     assert text_of(server, choosing("up", "down")) in ("up", "down")
@@ -100,6 +101,7 @@ def test_an_engine_that_dies_while_no_descriptor_is_left(server: TinyServer) -> 
     server.check()
 
 
+@pytest.mark.slow
 def test_an_engine_that_dies_while_no_byte_can_be_written(server: TinyServer) -> None:
     """Lines of the log are lost, and no request."""
     with limited(server.process, 0, resource.RLIMIT_FSIZE):
