@@ -24,11 +24,14 @@ from turnout.runner.execution.step_inputs import look_up
     "options",
     [
         {},
-        {"kv": "contiguous"},
-        {"tokens": 336, "max_num_batched_tokens": 32},
+        pytest.param({"kv": "contiguous"}, marks=pytest.mark.slow),
+        pytest.param({"tokens": 336, "max_num_batched_tokens": 32}, marks=pytest.mark.slow),
         {"tokens": 336, "max_num_batched_tokens": 32, "swap_memory": "4MiB", "preemption": "swap"},
-        {"scheduler": "mlfq:quantum=16", "max_num_seqs": 8, "max_num_batched_tokens": 32},
-        {"spec_ngram": True},
+        pytest.param(
+            {"scheduler": "mlfq:quantum=16", "max_num_seqs": 8, "max_num_batched_tokens": 32},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"spec_ngram": True}, marks=pytest.mark.slow),
         {"decoding": "speculative:ngram=true,adaptive=false"},
         pytest.param({"kv": "paged:dtype=int8"}, marks=pytest.mark.slow),
         pytest.param({"quantization": "int8"}, marks=pytest.mark.slow),

@@ -32,7 +32,7 @@ def test_there_are_examples() -> None:
     ids=lambda example: example.name,
 )
 def test_its_own_tests_pass(example: Path, site: Path, tmp_path: Path) -> None:
-    quick = ["-o", "addopts=", "-p", "turnout.testing.pytest_plugin", "--turnout-trials", "12"]
+    quick = ["-o", "addopts=", "-p", "turnout.testing.pytest_plugin", "--turnout-trials", "4"]
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *quick, str(example / "tests")]
     done = run(site, *command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings(OVERFLOWS)
 TINY = 80 * 2 * 2 * 2 * 16 * 4
 """Bytes of a pool of 80 positions."""
 
-SLOW = ("sampled", "cut", "choices")
+SLOW = ("greedy", "sampled", "cut", "choices")
 """Kinds of sampling params of which others run the same code on the device."""
 
 
@@ -45,11 +45,11 @@ def test_a_gpu_that_is_not_there_is_refused(card: Tensors) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"kv_memory": None}, marks=pytest.mark.slow),
         pytest.param({"kv": "contiguous"}, marks=pytest.mark.slow),
         {"kv": "paged:attention=torch,dtype=int8", "enforce_eager": True},
-        {"max_num_batched_tokens": 7, "block_size": 4},
+        pytest.param({"max_num_batched_tokens": 7, "block_size": 4}, marks=pytest.mark.slow),
         {"kv_memory": TINY, "block_size": 4, "preemption": "swap", "swap_memory": "1MiB"},
         pytest.param(
             {"kv_memory": TINY, "block_size": 4, "preemption": "auto", "swap_memory": "1MiB"},

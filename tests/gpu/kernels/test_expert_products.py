@@ -99,8 +99,21 @@ def test_products(
 
 
 @pytest.mark.usefixtures("products_in_order")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", ["floats", "int8", "both", "int4", "fp8"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("floats", torch.float32),
+        ("int8", torch.bfloat16),
+        ("both", torch.bfloat16),
+        ("int4", torch.float32),
+        ("fp8", torch.bfloat16),
+        pytest.param("floats", torch.bfloat16, marks=pytest.mark.slow),
+        pytest.param("int8", torch.float32, marks=pytest.mark.slow),
+        pytest.param("both", torch.float32, marks=pytest.mark.slow),
+        pytest.param("int4", torch.bfloat16, marks=pytest.mark.slow),
+        pytest.param("fp8", torch.float32, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("tokens", [70, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_token_alone_has_the_bits_that_it_has_among_others(
     tokens: int, kind: str, dtype: torch.dtype, device: torch.device

@@ -85,12 +85,19 @@ def test_fp8_in_blocks(device: torch.device) -> None:
     check(layer, wide, draw((3, 80), torch.float32, device), None, 1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("rows", "outputs", "inputs"), [SHAPES[0], pytest.param(*SHAPES[1], marks=pytest.mark.slow), SHAPES[2]]
 )
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
-@pytest.mark.parametrize("many", [False, True], ids=["few outputs", "many outputs"])
+@pytest.mark.parametrize(
+    ("many", "dtype"),
+    [
+        pytest.param(False, torch.float32, id="few outputs-float32"),
+        pytest.param(True, torch.bfloat16, id="many outputs-bfloat16"),
+        pytest.param(False, torch.bfloat16, id="few outputs-bfloat16", marks=pytest.mark.slow),
+        pytest.param(True, torch.float32, id="many outputs-float32", marks=pytest.mark.slow),
+    ],
+)
 def test_activations_in_eight_bits(
     many: bool,
     kind: str,
@@ -137,7 +144,7 @@ def test_one_row_of_many_inputs(kind: str, inputs: int, device: torch.device) ->
     assert row.equal(tiles) if kind == "int8" else (row - tiles).abs().max() <= 2**-7 * tiles.abs().max()
 
 
-@pytest.mark.parametrize("group", [32, 128])
+@pytest.mark.parametrize("group", [32, pytest.param(128, marks=pytest.mark.slow)])
 def test_one_row_of_many_groups(group: int, device: torch.device) -> None:
     codes, scale, zero = encoding.to_int4(draw((21, 40 * group), torch.float32, device), group)
     layer = GpuLayerFactory.int4(codes, scale, (8 - zero.float()) * scale, None, None)

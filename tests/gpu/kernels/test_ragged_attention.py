@@ -27,7 +27,7 @@ def test_decoding(heads: int, kv_heads: int, dim: int, device: torch.device) -> 
 
 @pytest.mark.parametrize(
     ("heads", "kv_heads"),
-    [(4, 2), (7, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 2), (8, 1)))],
+    [(4, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((7, 1), (2, 2), (8, 1)))],
 )
 def test_a_ragged_batch(heads: int, kv_heads: int, device: torch.device) -> None:
     Case(heads, kv_heads, 64, 16, MIXED).check(device)
@@ -67,7 +67,7 @@ def test_small_values_lose_nothing_in_float16(device: torch.device) -> None:
     Case(4, 2, 64, 16, [(33, 1), (70, 40)], torch.float16, "int8", size=2.0**-12).check(device)
 
 
-@pytest.mark.parametrize("past", [511, 512, 1100])
+@pytest.mark.parametrize("past", [pytest.param(511, marks=pytest.mark.slow), 512, 1100])
 def test_a_long_context_is_read_in_parts(past: int, device: torch.device) -> None:
     Case(4, 2, 64, 16, [(past, 1), (3, 1), (520, 4)]).check(device)
 
@@ -90,7 +90,7 @@ RULES = {
 @pytest.mark.parametrize(
     "rule",
     [
-        pytest.param(rule, id=name, marks=[] if name in ("window", "all") else pytest.mark.slow)
+        pytest.param(rule, id=name, marks=[] if name == "all" else pytest.mark.slow)
         for name, rule in RULES.items()
     ],
 )
@@ -114,13 +114,13 @@ def test_sinks_count_once_where_a_prefix_is_read_once(device: torch.device) -> N
     case.check(device)
 
 
-@pytest.mark.parametrize("past", [40, 520])
+@pytest.mark.parametrize("past", [pytest.param(40, marks=pytest.mark.slow), 520])
 def test_rules_in_a_shaped_step(past: int, device: torch.device) -> None:
     Case(4, 2, 64, 16, [(past, 1), (past + 9, 1), (0, 1)], shaped=True, **RULES["all"]).check(device)
 
 
 @pytest.mark.usefixtures("products_in_order")
-@pytest.mark.parametrize("past", [40, 520])
+@pytest.mark.parametrize("past", [pytest.param(40, marks=pytest.mark.slow), 520])
 def test_a_rows_numbers_do_not_depend_on_the_batch(past: int, device: torch.device) -> None:
     alone, _ = Case(4, 2, 64, 16, [(past, 1)]).run(device)
     together, _ = Case(4, 2, 64, 16, [(9, 30), (600, 1), (past, 1), (3, 1)]).run(device)

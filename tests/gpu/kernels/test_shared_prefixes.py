@@ -17,8 +17,15 @@ BESIDE = [(9, 1), (0, 20)]
 """One that shares nothing, and a prompt."""
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(2, 2, 64), (7, 1, 96)])
-@pytest.mark.parametrize("new", [1, 3])
+@pytest.mark.parametrize(
+    ("new", "heads", "kv_heads", "dim"),
+    [
+        (1, 2, 2, 64),
+        (3, 7, 1, 96),
+        pytest.param(1, 7, 1, 96, marks=pytest.mark.slow),
+        pytest.param(3, 2, 2, 64, marks=pytest.mark.slow),
+    ],
+)
 def test_it_equals_the_textbook(heads: int, kv_heads: int, dim: int, new: int, device: torch.device) -> None:
     spans = [(70, new), (75, new), (64, new), *BESIDE]
     case = Case(heads, kv_heads, dim, 16, spans, shared={1: 4, 2: 3}, cascade=1)
@@ -32,7 +39,7 @@ def test_two_prefixes_and_their_members_in_any_order(device: torch.device) -> No
     case.check(device)
 
 
-@pytest.mark.parametrize("most", [2, 16])
+@pytest.mark.parametrize("most", [2, pytest.param(16, marks=pytest.mark.slow)])
 def test_a_long_one_is_read_in_parts(
     most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

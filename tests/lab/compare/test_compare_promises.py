@@ -31,10 +31,12 @@ def test_an_arm_against_itself_twenty_times_differs_in_at_most_a_tenth_of_the_ve
     assert declared <= 0.1 * len(rows)
 
 
-def test_a_slowdown_of_a_tenth_is_found_with_five_repeats() -> None:
+@pytest.mark.parametrize("comparisons", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_slowdown_of_a_tenth_is_found_with_five_repeats(comparisons: int) -> None:
     """In nine comparisons of ten, by each metric that it shows in."""
     found = [
-        {row.metric.name: row.direction for row in compared(seed, 0.1).rows["other"]} for seed in range(10)
+        {row.metric.name: row.direction for row in compared(seed, 0.1).rows["other"]}
+        for seed in range(comparisons)
     ]
     for name in ("mean_tpot", "median_tpot", "mean_e2el", "median_e2el"):
-        assert [verdicts[name] for verdicts in found].count("worse") >= 9, name
+        assert [verdicts[name] for verdicts in found].count("worse") >= 0.9 * comparisons, name

@@ -242,7 +242,10 @@ def test_figures_appear_as_blocks_end(start: Start) -> None:
 # ------------------------------------------------------------------ how arms end
 
 
-@pytest.mark.parametrize(("action", "arm"), [("stop", "long"), ("promote", "base"), ("promote", "long")])
+@pytest.mark.parametrize(
+    ("action", "arm"),
+    [("stop", "long"), pytest.param("promote", "base", marks=pytest.mark.slow), ("promote", "long")],
+)
 def test_nothing_is_lost_when_an_arm_ends_under_load(start: Start, action: str, arm: str) -> None:
     server = start(other=Other(engine={"scheduler": "ljf"}), engine={"max_num_seqs": 6})
     ending = "base" if (action, arm) == ("promote", "long") else "long"

@@ -35,6 +35,7 @@ def text(server: RunningServer, session: str, number: int) -> str:
     return str(whole["choices"][0]["text"])
 
 
+@pytest.mark.slow
 def test_a_promotion_under_load_changes_no_text(tiny: RunningServer) -> None:
     """Both arms say the same, alone, in a batch and while one of them ends."""
     ours, theirs = sessions_of("base", 12), sessions_of("long", 12)
