@@ -14,7 +14,7 @@ import aiohttp
 from answers import Answer, error_of, is_last, of_body, of_events
 from endpoints import TOOLS
 
-__all__ = ["CLIENTS", "REQUESTS", "Load", "Request", "answer_to"]
+__all__ = ["CLIENTS", "ONE_OF_A_KIND", "REQUESTS", "Load", "Request", "answer_to"]
 
 Body = dict[str, Any]
 
@@ -25,6 +25,8 @@ DOCUMENTED = ("the engine died each time that it served this request alone",)
 """What a 500 may say: docs/how-to/serve.md, "When the engine dies"."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
+KINDS = 11
+"""Of completions."""
 PROMPTS = ["def add(a, b):\n", "import os\n", "class Stack:\n    def", "for i in range(10):\n" * 12, "try:\n"]
 SCHEMA = {
     "type": "object",
@@ -59,6 +61,7 @@ def _requests() -> list[Request]:
         {"presence_penalty": 1, "logit_bias": {"5": 2}, "bad_words": ["return"], "max_tokens": 30},
         {"temperature": 0, "max_tokens": 400, "ignore_eos": True},
     ]
+    assert len(kinds) == KINDS
     found = []
     for number, kind in enumerate(kinds * 2):
         body = {"prompt": drawn.choice(PROMPTS), "seed": number, "user": f"u{number % 4}", **kind}
@@ -100,6 +103,8 @@ def _conversations() -> list[Request]:
 
 STREAMED = {COMPLETIONS, CHAT, MESSAGES, RESPONSES}
 REQUESTS = _requests()
+ONE_OF_A_KIND = REQUESTS[KINDS:]
+"""Of completions, a kind with one prompt and seed."""
 
 
 async def answer_to(client: aiohttp.ClientSession, request: Request) -> Answer:
@@ -115,6 +120,7 @@ class Load:
     """The clients of a server, and what has become of their requests."""
 
     client: aiohttp.ClientSession
+    requests: list[Request]
     answers: list[Answer]
     """What is right, request by request."""
     ends: Counter[str] = field(default_factory=Counter)
@@ -127,7 +133,7 @@ class Load:
         """One client: a request after the other, until `over`."""
         drawn = random.Random(seed)
         while not self.over:
-            number = drawn.randrange(len(REQUESTS))
+            number = drawn.randrange(len(self.requests))
             try:
                 async with asyncio.timeout(PATIENCE):
                     await self._ask(number, drawn)
@@ -137,7 +143,7 @@ class Load:
                 self._note_wrong("cut off", number, repr(error))
 
     async def _ask(self, number: int, drawn: random.Random) -> None:
-        request, manner = REQUESTS[number], drawn.choice(["read"] * 6 + ["leave", "slowly", "turn away"])
+        request, manner = self.requests[number], drawn.choice(["read"] * 6 + ["leave", "slowly", "turn away"])
         body = dict(request.body)
         if request.path in STREAMED and drawn.random() < 0.6 and "best_of" not in body:
             body["stream"] = True
@@ -163,7 +169,7 @@ class Load:
             await response.read()
 
     async def _read_stream(self, number: int, response: aiohttp.ClientResponse, pause: float) -> None:
-        path, events = REQUESTS[number].path, []
+        path, events = self.requests[number].path, []
         async for line in response.content:
             if pause and random.random() < 0.1:
                 await asyncio.sleep(pause)
@@ -197,4 +203,4 @@ class Load:
 
     def _note_wrong(self, what: str, number: int, how: str) -> None:
         self.ends[what] += 1
-        self.wrong.append(f"{what}: {REQUESTS[number]}: {how}"[:1500])
+        self.wrong.append(f"{what}: {self.requests[number]}: {how}"[:1500])

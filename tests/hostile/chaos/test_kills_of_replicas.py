@@ -31,7 +31,7 @@ def test_twenty_kills_lose_and_change_nothing() -> None:
 async def kills(server: TinyServer, drawn: random.Random) -> None:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(server.url, connector=connector) as client:
-        load = Load(client, [await answer_to(client, request) for request in REQUESTS])
+        load = Load(client, REQUESTS, [await answer_to(client, request) for request in REQUESTS])
         victim = Victim(server.process, server.port, client, drawn)
         async with asyncio.TaskGroup() as streams:
             for number in range(STREAMS):
