@@ -116,7 +116,13 @@ WAYS_TO_GROW = {
 bounded by the context, and what is no part of the prompt by --max-body-size."""
 
 
-@pytest.mark.parametrize("way", WAYS_TO_GROW)
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=[] if way in ("a prompt", "tools") else [pytest.mark.slow])
+        for way in WAYS_TO_GROW
+    ],
+)
 def test_a_conversation_without_an_end_is_refused(server: TinyServer, way: str) -> None:
     added, parameter = WAYS_TO_GROW[way]
     asked = {"input": "x", "max_output_tokens": 1, **added}

@@ -144,7 +144,7 @@ print(status("VmHWM") - before, sum(value.nbytes for value in module.parameters(
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
-@pytest.mark.parametrize("stored", ["bfloat16", "float32"])
+@pytest.mark.parametrize("stored", [pytest.param("bfloat16", marks=pytest.mark.slow), "float32"])
 def test_peak_memory_is_the_weights_and_one_tensor(stored: str, checkpoint) -> None:
     """Peak resident memory, mapped file pages included, against 200 MB of slack that the promise allows.
 

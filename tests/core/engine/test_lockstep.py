@@ -46,8 +46,19 @@ def serve(seed, policy, overlaps, grows_at):
     return trace(engine, arrivals, leaving)
 
 
-@pytest.mark.parametrize("overlaps", [False, True])
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+@pytest.mark.parametrize(
+    ("policy", "overlaps"),
+    [
+        pytest.param(
+            policy,
+            overlaps,
+            id=f"{policy.__name__}-{overlaps}",
+            marks=[pytest.mark.slow] if overlaps == bool(number % 2) else [],
+        )
+        for number, policy in enumerate(POLICIES)
+        for overlaps in (False, True)
+    ],
+)
 def test_every_delta_is_as_if_each_request_had_gone_the_general_way(policy, overlaps, monkeypatch):
     continued = 0
     append = Lockstep.append_placeholders

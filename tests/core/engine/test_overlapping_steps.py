@@ -62,8 +62,19 @@ def simple(rng):
 # ------------------------------------------------------------------ the same answers
 
 
-@pytest.mark.parametrize("workload", [simple, random_workload], ids=["simple", "all strategies"])
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+@pytest.mark.parametrize(
+    ("policy", "workload"),
+    [
+        pytest.param(
+            policy,
+            workload,
+            id=f"{policy.__name__}-{name}",
+            marks=[pytest.mark.slow] if workload is simple and number > 1 else [],
+        )
+        for number, policy in enumerate(POLICIES)
+        for name, workload in (("simple", simple), ("all strategies", random_workload))
+    ],
+)
 def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy, workload):
     preemptions, plans = 0, Counter()
     for engine in served(policy, 100, workload=workload, make=overlapping):

@@ -46,8 +46,19 @@ def pipelined(policy=None, kv=None, stages: int = 2, **options):
     return toy_engine(policy or Fcfs(), kv, pipeline=Stages(kv, stages), **options)
 
 
-@pytest.mark.parametrize("stages", [2, 3])
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+@pytest.mark.parametrize(
+    ("policy", "stages"),
+    [
+        pytest.param(
+            policy,
+            stages,
+            id=f"{policy.__name__}-{stages}",
+            marks=[] if stages == 2 + number % 2 else [pytest.mark.slow],
+        )
+        for number, policy in enumerate(POLICIES)
+        for stages in (2, 3)
+    ],
+)
 def test_outputs_equal_brute_force_whatever_is_in_flight(policy, stages):
     preemptions, depths = 0, Counter()
     for engine in served(policy, 40, make=lambda *given, **more: pipelined(*given, stages=stages, **more)):

@@ -40,10 +40,10 @@ def both(work: list[Job], **options: Any) -> None:
 @pytest.mark.parametrize(
     "scheduler",
     [
-        *FAST_FORWARD,
+        *("fcfs", "lpm", "sarathi", "sjf"),
         *[
             pytest.param(spec, marks=pytest.mark.slow)
-            for spec in ("sarathi:chunk=32", "lpm:max_queue=3", "ljf:aging=0")
+            for spec in ("hrrn", "ljf", "sarathi:chunk=32", "lpm:max_queue=3", "ljf:aging=0")
         ],
     ],
 )

@@ -72,7 +72,7 @@ WORK = [
         {"scheduler": "sarathi:chunk=16"},
         pytest.param({"scheduler": "srpt"}, marks=pytest.mark.slow),
         pytest.param({"scheduler": "prefill-first"}, marks=pytest.mark.slow),
-        {"scheduler": "mlfq"},
+        pytest.param({"scheduler": "mlfq"}, marks=pytest.mark.slow),
         {"kv": "contiguous"},
         {"swap_memory": 8 * 2**20, "preemption": "swap"},
     ],

@@ -81,9 +81,16 @@ def kernels() -> CpuKernels:
     return chosen
 
 
-@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
+@pytest.mark.parametrize(
+    ("kind", "tied"),
+    [
+        ("Q8_0", True),
+        ("Q4_0", False),
+        pytest.param("Q8_0", False, marks=pytest.mark.slow),
+        pytest.param("Q4_0", True, marks=pytest.mark.slow),
+    ],
+)
 def test_blocks_are_held_as_they_are(
     gguf_file: GGUF, served: Any, kernels: CpuKernels, kind: str, family: str, tied: bool
 ) -> None:

@@ -40,14 +40,21 @@ def test_attention_is_the_textbook(backend: KVBackend, rules: Rules, seed: int) 
     assert traffic.checked > 200
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.06)])
-@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize(
+    ("name", "dtype", "tolerance"),
+    [
+        ("paged", torch.float32, 1e-5),
+        ("contiguous", torch.bfloat16, 0.06),
+        pytest.param("paged", torch.bfloat16, 0.06, marks=pytest.mark.slow),
+        pytest.param("contiguous", torch.float32, 1e-5, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("rules", EXAMPLES.values(), ids=EXAMPLES)
 def test_compiled_attention_is_the_textbook(
-    kernels: CpuKernels, backend: KVBackend, rules: Rules, dtype: torch.dtype, tolerance: float
+    kernels: CpuKernels, name: str, rules: Rules, dtype: torch.dtype, tolerance: float
 ) -> None:
     """In bfloat16, weights may be rounded, and results are."""
-    traffic = Traffic(backend, rules, dtype=dtype, tolerance=tolerance, kernels=kernels)
+    traffic = Traffic(BACKENDS[name], rules, dtype=dtype, tolerance=tolerance, kernels=kernels)
     assert traffic.attention.capabilities.in_place
     assert not [line for line in traffic.attention.summary if "PyTorch" in line], "kernels attend"
     random_traffic(traffic, random.Random(11))
@@ -92,7 +99,7 @@ def rounded(vectors: Tensor) -> Tensor:
     return (vectors / scale).round() * scale
 
 
-@pytest.mark.parametrize("kind", [Paged, Contiguous])
+@pytest.mark.parametrize("kind", [Paged, pytest.param(Contiguous, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rules", EXAMPLES.values(), ids=EXAMPLES)
 def test_kv_in_8_bits_is_rounded_by_vectors_of_each_shape(
     kind: type[Paged | Contiguous], rules: Rules

@@ -156,8 +156,15 @@ def test_answers_begin_as_the_unquantized_model_s(scheme: str, plain: list[list[
         assert found[:4] == expected[:4]
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int4wo"])
-@pytest.mark.parametrize("kv", ["paged:dtype=int8", "contiguous"])
+@pytest.mark.parametrize(
+    ("kv", "scheme"),
+    [
+        ("paged:dtype=int8", "int8"),
+        ("contiguous", "int4wo"),
+        pytest.param("paged:dtype=int8", "int4wo", marks=pytest.mark.slow),
+        pytest.param("contiguous", "int8", marks=pytest.mark.slow),
+    ],
+)
 def test_every_kv_backend_serves_it(kv: str, scheme: str) -> None:
     assert [tokens[:3] for tokens in greedy(scheme, kv=kv)] == [tokens[:3] for tokens in greedy(scheme)]
 

@@ -18,7 +18,13 @@ from turnout.runner.ranks.frames import DIGEST_EVERY, Divergence, Frame
 from turnout.testing.toy.workloads import random_preemption, random_workload
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policy, id=policy.__name__, marks=[pytest.mark.slow] if number % 2 else [])
+        for number, policy in enumerate(POLICIES)
+    ],
+)
 def test_a_follower_keeps_rank_0s_books(policy):
     """Preemption by swap and by computing again, beams, forks, speculation, prefixes, windows; the blocks to
     evict are chosen by chance, so that a follower that chose for itself would choose others."""

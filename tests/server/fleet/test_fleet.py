@@ -261,7 +261,7 @@ def test_a_replica_that_is_given_up_leaves_the_others_serving(start: Start) -> N
     eventually(lambda: server.arms.failure is not None)
 
 
-@pytest.mark.parametrize("user", ["killed", "doomed"])
+@pytest.mark.parametrize("user", [pytest.param("killed", marks=pytest.mark.slow), "doomed"])
 def test_one_that_kills_engines_is_ended_alone_after_three_of_them(three: RunningServer, user: str) -> None:
     """At its first token, or in mid-stream."""
     with ThreadPoolExecutor(13) as pool:

@@ -10,10 +10,10 @@ from turnout.testing import KVBackendSuite
 
 BACKENDS = [
     "contiguous",
-    "paged",
+    pytest.param("paged", marks=pytest.mark.slow),
     pytest.param("paged:block_size=1", marks=pytest.mark.slow),
-    pytest.param("paged:block_size=4", marks=pytest.mark.slow),
-    "paged:block_size=4,prefix_caching=false",
+    "paged:block_size=4",
+    pytest.param("paged:block_size=4,prefix_caching=false", marks=pytest.mark.slow),
 ]
 
 
