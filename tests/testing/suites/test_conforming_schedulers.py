@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from together import assert_hashes_decide_nothing, assert_torch_is_not_imported
 
 from turnout.core.registry.registry import Registry
 from turnout.testing import SchedulingPolicySuite
+from turnout.testing.checks.plans import plans_of
 
 
 @dataclass(frozen=True)
@@ -42,3 +44,19 @@ class TestScheduler(SchedulingPolicySuite):
         self.spec = name  # type: ignore[misc]
         for claim, value in vars(ALL[name]).items():
             setattr(self, claim, value)
+
+    @pytest.mark.slow
+    def test_importing_it_imports_no_torch(self) -> None:
+        super().test_importing_it_imports_no_torch()
+
+    @pytest.mark.slow
+    def test_plans_do_not_depend_on_the_hashes_of_strings(self) -> None:
+        super().test_plans_do_not_depend_on_the_hashes_of_strings()
+
+
+def test_importing_them_imports_no_torch() -> None:
+    assert_torch_is_not_imported("scheduler", ALL)
+
+
+def test_plans_do_not_depend_on_the_hashes_of_strings() -> None:
+    assert_hashes_decide_nothing("scheduler", ALL, plans_of)
