@@ -55,7 +55,13 @@ def plain_of(make_adapted: Callable[[Mapping[str, Any]], LLM]) -> Callable[[str]
     return cache(lambda quantization: make_adapted({"quantization": quantization}))
 
 
-@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+@pytest.mark.parametrize(
+    "feature",
+    [
+        pytest.param(feature, id=feature.name, marks=[pytest.mark.slow] if number % 2 else [])
+        for number, feature in enumerate(FEATURES)
+    ],
+)
 def test_a_feature_works_on_it(
     feature: Feature,
     make_adapted: Callable[[Mapping[str, Any]], LLM],

@@ -120,7 +120,7 @@ def assert_ended(done: Result, server: HostileServer) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if number % 3 else [])
+        pytest.param(name, marks=[pytest.mark.slow] if number % 6 else [])
         for number, name in enumerate(SERVERS)
     ],
 )

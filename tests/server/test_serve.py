@@ -120,7 +120,9 @@ def test_ctrl_c_reaches_the_whole_group(launch: Launch, folder: Path) -> None:
     assert "Traceback" not in server.text()
 
 
-@pytest.mark.parametrize("delay", [0.05, 0.3, 0.6])
+@pytest.mark.parametrize(
+    "delay", [0.3, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.05, 0.6))]
+)
 def test_signals_during_the_start(launch: Launch, folder: Path, delay: float) -> None:
     server = launch(folder)
     engine = server.engine()

@@ -100,7 +100,7 @@ def test_each_is_listed_with_its_package(site: Path) -> None:
     [
         pytest.param(["my-scheduler:aging=3", "--claim", "bound=60"], marks=pytest.mark.slow),
         pytest.param(["kv_eviction/my-kv-eviction", "--claim", "ends_first=false"], marks=pytest.mark.slow),
-        ["router/my-router", "--claim", "spreads=false"],
+        pytest.param(["router/my-router", "--claim", "spreads=false"], marks=pytest.mark.slow),
         pytest.param(["observer/my-observer:seconds=2"], marks=pytest.mark.slow),
     ],
     ids=lambda target: target[0],

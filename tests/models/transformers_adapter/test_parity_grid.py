@@ -55,7 +55,7 @@ NOT_IN_SHAPE = {"one key head": LATENT, "all key heads": frozenset({"mimo_v2_fla
 """What transformers itself cannot compute, because the numbers of heads depend on one another."""
 SPLIT = frozenset(["sarvam_moe"])
 """Their checkpoints keep queries, keys and values as one tensor, which start-up refuses by name."""
-QUICK = {"gpt2": ("chunks",), "gemma2": ("contiguous", "chunks", "swap", "drafts")}
+QUICK = {"gpt2": ("chunks",), "gemma2": ("swap", "drafts")}
 
 
 def cases() -> Iterator[Any]:
