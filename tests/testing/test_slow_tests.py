@@ -58,7 +58,11 @@ class TestIt(Suite):
 
 @pytest.mark.parametrize(
     ("asked", "passed", "left_out"),
-    [((), 3, 1), (("-m", "slow"), 1, 3), pytest.param(("-m", ""), 3, 1, marks=pytest.mark.slow)],
+    [
+        ((), 3, 1),
+        pytest.param(("-m", "slow"), 1, 3, marks=pytest.mark.slow),
+        pytest.param(("-m", ""), 3, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_third_partys_pytest_leaves_them_out(
     pytester: pytest.Pytester, asked: tuple[str, ...], passed: int, left_out: int

@@ -67,7 +67,12 @@ def serve(engine, *specs):
 
 
 @pytest.mark.parametrize(
-    "kv", [lambda: toy_kv(22, 4), lambda: toy_kv(80, 1), lambda: ContiguousCache(PoolSize(88))]
+    "kv",
+    [
+        lambda: toy_kv(22, 4),
+        pytest.param(lambda: toy_kv(80, 1), marks=pytest.mark.slow),
+        lambda: ContiguousCache(PoolSize(88)),
+    ],
 )
 def test_choices_come_whole_and_last_and_survive_preemption(kv):
     preemptions = 0

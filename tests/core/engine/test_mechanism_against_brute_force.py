@@ -6,7 +6,13 @@ import pytest
 from random_serving import POLICIES, served
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policy, id=policy.__name__, marks=[pytest.mark.slow] if number % 2 else [])
+        for number, policy in enumerate(POLICIES)
+    ],
+)
 def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy):
     stats = [engine.stats() for engine in served(policy, 120)]
     assert sum(each.preemptions for each in stats) > 5, "the workloads must exercise preemption"

@@ -134,7 +134,13 @@ def _quiet() -> Iterable[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("policy", HOSTILE, ids=lambda policy: policy.__name__)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policy, id=policy.__name__, marks=[pytest.mark.slow] if number % 2 else [])
+        for number, policy in enumerate(HOSTILE)
+    ],
+)
 def test_every_request_is_served_and_right(policy: Callable[[int], SchedulingPolicy]) -> None:
     """Memory that the most demanding request fills, requests of several sequences, small chunks."""
     for seed in range(75):

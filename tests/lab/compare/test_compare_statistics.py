@@ -39,7 +39,7 @@ def only(values: list[tuple[float, float]]) -> Difference:
     return differences({"metric": values})["metric"]
 
 
-@pytest.mark.parametrize("repeats", [2, 3, 5, 10])
+@pytest.mark.parametrize("repeats", [2, 5, *(pytest.param(each, marks=pytest.mark.slow) for each in (3, 10))])
 def test_an_interval_of_one_metric_holds_the_truth_in_95_of_100_cases(repeats: int) -> None:
     rng = np.random.default_rng(repeats)
     found = [only(pairs(rng, repeats, change=0.1)) for _ in range(2000)]
@@ -75,6 +75,7 @@ def test_where_nothing_differs_hardly_anything_is_declared() -> None:
     assert np.mean(np.any(verdicts, axis=1)) == pytest.approx(ALPHA, abs=0.015)
 
 
+@pytest.mark.slow
 def test_metrics_that_move_together_change_nothing_about_that() -> None:
     rng = np.random.default_rng(2)
     anything = 0

@@ -83,7 +83,7 @@ def test_tokens_are_those_of_the_dequantized_model(scheme: str, mixture: Path) -
     assert equal > 10
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8wo", "int4wo"])
+@pytest.mark.parametrize("scheme", ["int8", pytest.param("int8wo", marks=pytest.mark.slow), "int4wo"])
 def test_a_request_alone_has_the_bits_that_it_has_with_others(scheme: str, mixture: Path) -> None:
     together = served(mixture, PROMPTS, quantization=scheme)
     assert served(mixture, PROMPTS[:1], quantization=scheme) == together[:1]

@@ -87,6 +87,7 @@ def test_a_decoder_that_embeds(model):
     assert (vectors[0] == vectors[1]).all()
 
 
+@pytest.mark.slow
 def test_requests_that_are_given_up_change_no_others(model):
     """Also those whose step is on its way."""
     together, alone = engine(model, tokens=4000, **STAGES), engine(model, tokens=4000)
