@@ -62,7 +62,8 @@ class Metrics:
 
 
 @pytest.fixture
-def server(start: Start) -> RunningServer:
+def fresh(start: Start) -> RunningServer:
+    """One of its own: what others asked for would be counted."""
     return start()
 
 
@@ -72,12 +73,12 @@ def test_names_are_vllms_and_all_say_which_model(server: RunningServer) -> None:
     assert all(sample.labels["model_name"] == "echo" for sample in metrics.samples.values())
 
 
-def test_requests_are_counted_as_they_end(server: RunningServer) -> None:
-    server.post(COMPLETIONS, prompt=[1, 2, 3], max_tokens=5)
-    server.post(COMPLETIONS, prompt=[1, 2, 3, 4], max_tokens=3, n=2)
-    server.post(COMPLETIONS, prompt="abc", max_tokens=9, stop=["b"])
-    server.post(COMPLETIONS, prompt=[[7], [8]], max_tokens=1)
-    metrics = Metrics(server)
+def test_requests_are_counted_as_they_end(fresh: RunningServer) -> None:
+    fresh.post(COMPLETIONS, prompt=[1, 2, 3], max_tokens=5)
+    fresh.post(COMPLETIONS, prompt=[1, 2, 3, 4], max_tokens=3, n=2)
+    fresh.post(COMPLETIONS, prompt="abc", max_tokens=9, stop=["b"])
+    fresh.post(COMPLETIONS, prompt=[[7], [8]], max_tokens=1)
+    metrics = Metrics(fresh)
     assert metrics("prompt_tokens_total") == 3 + 4 + 3 + 2
     assert metrics("generation_tokens_total") == 5 + 6 + 2 + 2
     assert metrics("request_success_total", "length") == 1 + 2 + 2
@@ -90,50 +91,50 @@ def test_requests_are_counted_as_they_end(server: RunningServer) -> None:
     assert metrics("request_time_per_output_token_seconds_count") == 4, "one token takes no time after itself"
 
 
-def test_times_are_those_of_the_tokens(server: RunningServer) -> None:
-    server.post(COMPLETIONS, prompt="a", max_tokens=6, user="slow")
-    metrics = Metrics(server)
+def test_times_are_those_of_the_tokens(fresh: RunningServer) -> None:
+    fresh.post(COMPLETIONS, prompt="a", max_tokens=6, user="slow")
+    metrics = Metrics(fresh)
     assert 0.02 <= metrics("time_to_first_token_seconds_sum") < 1
     assert 4 * 0.02 <= metrics("inter_token_latency_seconds_sum") < 2
     assert 0.02 <= metrics("request_time_per_output_token_seconds_sum") < 0.4
     assert 5 * 0.02 <= metrics("e2e_request_latency_seconds_sum") < 3
 
 
-def test_buckets_are_vllms(server: RunningServer) -> None:
-    server.post(COMPLETIONS, prompt=[1, 2, 3], max_tokens=5)
-    bounds = [le for name, _, le in Metrics(server).samples if name == "turnout:request_prompt_tokens_bucket"]
+def test_buckets_are_vllms(fresh: RunningServer) -> None:
+    fresh.post(COMPLETIONS, prompt=[1, 2, 3], max_tokens=5)
+    bounds = [le for name, _, le in Metrics(fresh).samples if name == "turnout:request_prompt_tokens_bucket"]
     assert bounds == ["1.0", "2.0", "5.0", "10.0", "20.0", "50.0", "100.0", "200.0", "500.0", "+Inf"]
-    metrics = Metrics(server)
+    metrics = Metrics(fresh)
     assert metrics("request_prompt_tokens_bucket", le="2.0") == 0
     assert metrics("request_prompt_tokens_bucket", le="5.0") == 1
 
 
-def test_who_leaves_aborted_it_and_what_fails_is_an_error(server: RunningServer) -> None:
+def test_who_leaves_aborted_it_and_what_fails_is_an_error(fresh: RunningServer) -> None:
     body = {"prompt": "a", "max_tokens": 400, "n": 2, "stream": True, "user": "slow"}
-    with server.http.stream("POST", COMPLETIONS, json=body) as stream:
+    with fresh.http.stream("POST", COMPLETIONS, json=body) as stream:
         next(stream.iter_bytes())
-    eventually(lambda: Metrics(server)("request_success_total", "abort") == 2)
-    assert server.post(COMPLETIONS, prompt="a", user="confused").status_code == 500
-    metrics = Metrics(server)
+    eventually(lambda: Metrics(fresh)("request_success_total", "abort") == 2)
+    assert fresh.post(COMPLETIONS, prompt="a", user="confused").status_code == 500
+    metrics = Metrics(fresh)
     assert metrics("request_success_total", "error") == 1
     assert metrics("e2e_request_latency_seconds_count") == 0
 
 
-def test_what_is_refused_was_no_request(server: RunningServer) -> None:
-    assert server.post(COMPLETIONS, prompt="a", max_tokens=100_000).status_code == 400
-    metrics = Metrics(server)
+def test_what_is_refused_was_no_request(fresh: RunningServer) -> None:
+    assert fresh.post(COMPLETIONS, prompt="a", max_tokens=100_000).status_code == 400
+    metrics = Metrics(fresh)
     reasons = [reason for name, reason, _ in metrics.samples if name == "turnout:request_success_total"]
     assert sorted(reasons) == ["abort", "error", "length", "stop"]
     assert sum(metrics("request_success_total", reason) for reason in reasons) == 0
 
 
-def test_the_engine_says_how_it_stands(server: RunningServer) -> None:
+def test_the_engine_says_how_it_stands(fresh: RunningServer) -> None:
     prompt = list(range(1, 41))
     with ThreadPoolExecutor(1) as pool:
-        stream = pool.submit(events, server, COMPLETIONS, prompt=prompt, max_tokens=100, user="slow")
-        eventually(lambda: Metrics(server).has("num_requests_running", 1))
-        eventually(lambda: Metrics(server)("kv_cache_held_tokens") >= 48)
-        running = Metrics(server)
+        stream = pool.submit(events, fresh, COMPLETIONS, prompt=prompt, max_tokens=100, user="slow")
+        eventually(lambda: Metrics(fresh).has("num_requests_running", 1))
+        eventually(lambda: Metrics(fresh)("kv_cache_held_tokens") >= 48)
+        running = Metrics(fresh)
         assert not stream.done()
     assert 0 < running("kv_cache_usage_perc") < 0.01
     assert running("kv_cache_capacity_tokens") == POOL
@@ -142,18 +143,18 @@ def test_the_engine_says_how_it_stands(server: RunningServer) -> None:
     assert running("kv_cache_bytes_per_token") == BYTES_PER_TOKEN
     assert running("prefix_cache_queries_total") == 40
     assert running("computed_tokens_total") >= 40
-    server.post(COMPLETIONS, prompt=prompt, max_tokens=1)
-    eventually(lambda: Metrics(server)("prefix_cache_hits_total") == 32)
-    assert Metrics(server)("prefix_cache_hit_ratio") == pytest.approx(0.4)
-    eventually(lambda: Metrics(server)("num_requests_running") == 0)
+    fresh.post(COMPLETIONS, prompt=prompt, max_tokens=1)
+    eventually(lambda: Metrics(fresh)("prefix_cache_hits_total") == 32)
+    assert Metrics(fresh)("prefix_cache_hit_ratio") == pytest.approx(0.4)
+    eventually(lambda: Metrics(fresh)("num_requests_running") == 0)
 
 
-def test_many_scrapes_ask_the_engine_once(server: RunningServer) -> None:
+def test_many_scrapes_ask_the_engine_once(fresh: RunningServer) -> None:
     asked = []
-    admin = server.client.admin
-    server.client.admin = lambda command: (asked.append(command), admin(command))[1]  # type: ignore[method-assign]
+    admin = fresh.client.admin
+    fresh.client.admin = lambda command: (asked.append(command), admin(command))[1]  # type: ignore[method-assign]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: Metrics(server), range(16)))
+        list(pool.map(lambda _: Metrics(fresh), range(16)))
     assert len(asked) == 1
 
 
