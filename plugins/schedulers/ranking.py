@@ -77,7 +77,7 @@ class AgedLength(SchedulingPolicy):
         return f"length {length:.0f}; the {'shortest' if self.sign > 0 else 'longest'} goes first"
 
 
-def _prompt(request: RequestView) -> float:
+def _prompt_tokens(request: RequestView) -> float:
     return request.prompt_tokens
 
 
@@ -85,8 +85,21 @@ def _most_output(request: RequestView) -> float:
     return request.choices * request.max_tokens
 
 
+def _by_prompt(view: View) -> Callable[[RequestView], float]:
+    return _prompt_tokens
+
+
+def _by_max_tokens(view: View) -> Callable[[RequestView], float]:
+    return _most_output
+
+
+def _by_prediction(view: View) -> Callable[[RequestView], float]:
+    return view.predict
+
+
 _LENGTHS: dict[str, Callable[[View], Callable[[RequestView], float]]] = {
-    "prompt": lambda view: _prompt,
-    "max_tokens": lambda view: _most_output,
-    "predicted": lambda view: view.predict,
+    "prompt": _by_prompt,
+    "max_tokens": _by_max_tokens,
+    "predicted": _by_prediction,
 }
+"""Functions of the module, so that a policy can be handed to another process."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from together import assert_hashes_decide_nothing, assert_torch_is_not_imported
+from together import ImportedTogether, assert_hashes_decide_nothing, assert_torch_is_not_imported
 
 from turnout.core.registry.registry import Registry
 from turnout.testing import AdmissionPolicySuite
@@ -13,14 +13,10 @@ NAMES = [*Registry.load().names("admission"), "queue-time:seconds=0.5"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-class TestAdmissionPolicy(AdmissionPolicySuite):
+class TestAdmissionPolicy(ImportedTogether, AdmissionPolicySuite):
     @pytest.fixture(autouse=True)
     def _choose(self, name: str) -> None:
         self.spec = name  # type: ignore[misc]
-
-    @pytest.mark.slow
-    def test_importing_it_imports_no_torch(self) -> None:
-        super().test_importing_it_imports_no_torch()
 
     @pytest.mark.slow
     def test_answers_do_not_depend_on_the_hashes_of_strings(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from together import assert_torch_is_not_imported
+from together import ImportedTogether, assert_torch_is_not_imported
 
 from turnout.core.registry.registry import Registry
 from turnout.testing import EvictionPolicySuite
@@ -12,14 +12,10 @@ NAMES = [*Registry.load().names("kv_eviction"), "cost:context=4"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-class TestEvictionPolicy(EvictionPolicySuite):
+class TestEvictionPolicy(ImportedTogether, EvictionPolicySuite):
     @pytest.fixture(autouse=True)
     def _choose(self, name: str) -> None:
         self.spec = name  # type: ignore[misc]
-
-    @pytest.mark.slow
-    def test_importing_it_imports_no_torch(self) -> None:
-        super().test_importing_it_imports_no_torch()
 
 
 def test_importing_them_imports_no_torch() -> None:

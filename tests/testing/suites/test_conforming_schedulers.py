@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from together import assert_hashes_decide_nothing, assert_torch_is_not_imported
+from together import ImportedTogether, assert_hashes_decide_nothing, assert_torch_is_not_imported
 
 from turnout.core.registry.registry import Registry
 from turnout.testing import SchedulingPolicySuite
@@ -38,16 +38,12 @@ PARAMS = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for
 
 
 @pytest.mark.parametrize("name", PARAMS)
-class TestScheduler(SchedulingPolicySuite):
+class TestScheduler(ImportedTogether, SchedulingPolicySuite):
     @pytest.fixture(autouse=True)
     def _choose(self, name: str) -> None:
         self.spec = name  # type: ignore[misc]
         for claim, value in vars(ALL[name]).items():
             setattr(self, claim, value)
-
-    @pytest.mark.slow
-    def test_importing_it_imports_no_torch(self) -> None:
-        super().test_importing_it_imports_no_torch()
 
     @pytest.mark.slow
     def test_plans_do_not_depend_on_the_hashes_of_strings(self) -> None:

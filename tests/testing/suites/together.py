@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any
+
+import pytest
 
 from turnout.core.registry.registry import Registry
 from turnout.testing.checks.fresh_process import run_fresh, run_otherwise_hashed
-from turnout.testing.suites.suite import HEAVY, LOADED
+from turnout.testing.suites.suite import HEAVY, LOADED, Suite
 
-__all__ = ["assert_hashes_decide_nothing", "assert_torch_is_not_imported"]
+__all__ = ["ImportedTogether", "assert_hashes_decide_nothing", "assert_torch_is_not_imported"]
+
+
+class ImportedTogether(Suite[Any]):
+    """What `assert_torch_is_not_imported` shows of all, each alone shows by -m slow."""
+
+    @pytest.mark.slow
+    def test_importing_it_imports_no_torch(self) -> None:
+        super().test_importing_it_imports_no_torch()
 
 
 def assert_torch_is_not_imported(kind: str, specs: Iterable[str]) -> None:
@@ -26,19 +34,11 @@ def assert_torch_is_not_imported(kind: str, specs: Iterable[str]) -> None:
 def assert_hashes_decide_nothing(
     kind: str, specs: Iterable[str], function: Callable[[Any, int], object]
 ) -> None:
-    """`function` of a new plugin of each spec and a seed is the same where strings have other hashes.
-
-    But of those that cannot be handed to another process, which the suite leaves out too.
-    """
-    registry, chosen = Registry.load(), []
-    for spec in specs:
-        with suppress(pickle.PicklingError, TypeError, AttributeError):
-            pickle.dumps(registry.create(kind, spec))
-            chosen.append(spec)
-    assert len(chosen) > 2, f"only {chosen} can be handed to another process"
+    """`function` of a new plugin of each spec and a seed is the same where strings have other hashes."""
+    registry = Registry.load()
 
     def arguments() -> list[tuple[Any, int]]:
-        return [(registry.create(kind, spec), seed) for spec in chosen for seed in range(8)]
+        return [(registry.create(kind, spec), seed) for spec in specs for seed in range(8)]
 
     elsewhere = run_otherwise_hashed(function, arguments())
     assert elsewhere == str([function(*each) for each in arguments()])
