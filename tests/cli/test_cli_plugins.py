@@ -124,14 +124,21 @@ def test_a_folder_will_do(inline: Path) -> None:
     assert run("plugins", "--plugins-folder", inline.parent / "absent").exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["show", "check"])
-def test_the_options_stand_before_the_command_or_after_it(inline: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("show", "--config"),
+        ("show", "--plugins-folder"),
+        ("check", "--config"),
+        pytest.param("check", "--plugins-folder", marks=pytest.mark.slow),  # whose trials take seconds
+    ],
+)
+def test_the_options_stand_before_the_command_or_after_it(inline: Path, command: str, option: str) -> None:
     target = "scheduler/tidal:horizon=1" if command == "check" else "tidal"
-    ways = [("--config", inline), ("--plugins-folder", inline.parent)]
-    for options in ways[: 1 if command == "check" else 2]:  # a check makes seconds of trials
-        orders = ((*options, command, target), (command, *options, target), (command, target, *options))
-        before, between, after = (run("plugins", *order) for order in orders)
-        assert "scheduler/tidal" in before.stdout and before.stdout == between.stdout == after.stdout
+    options = (option, inline if option == "--config" else inline.parent)
+    orders = ((*options, command, target), (command, *options, target), (command, target, *options))
+    before, between, after = (run("plugins", *order) for order in orders)
+    assert "scheduler/tidal" in before.stdout and before.stdout == between.stdout == after.stdout
 
 
 def test_plugins_disabled_before_the_command_and_after_it_add_up(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from features import BY_NAME, FEATURES, LENGTH, Feature
+from one_in import one_in
 from small_engines import PLAIN
 from test_compatibility import FEW, expected, merged, serve, tokens
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
@@ -55,13 +57,7 @@ def plain_of(make_adapted: Callable[[Mapping[str, Any]], LLM]) -> Callable[[str]
     return cache(lambda quantization: make_adapted({"quantization": quantization}))
 
 
-@pytest.mark.parametrize(
-    "feature",
-    [
-        pytest.param(feature, id=feature.name, marks=[pytest.mark.slow] if number % 2 else [])
-        for number, feature in enumerate(FEATURES)
-    ],
-)
+@pytest.mark.parametrize("feature", one_in(2, FEATURES, attrgetter("name")))
 def test_a_feature_works_on_it(
     feature: Feature,
     make_adapted: Callable[[Mapping[str, Any]], LLM],

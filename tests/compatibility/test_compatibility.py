@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from features import BY_NAME, FEATURES, LENGTH, Events, Feature, Served
 from local_client import answers_over_http
+from one_in import one_in
 
 from turnout import LLM, SamplingParams
 from turnout.core.errors import ConfigError, RequestError
@@ -126,11 +127,6 @@ def by_engine(pair: tuple[str, str]) -> str:
 
 
 TOGETHER = sorted(PAIRS - REFUSED, key=lambda pair: (by_engine(pair), pair))
-A_SIXTH = [
-    pytest.param(pair, marks=() if number % 6 == 0 else pytest.mark.slow)
-    for number, pair in enumerate(TOGETHER)
-]
-"""And all of them by -m slow."""
 
 
 def test_a_sixth_has_every_feature_that_goes_with_any() -> None:
@@ -146,7 +142,7 @@ class Together(NamedTuple):
     served: Served
 
 
-@pytest.fixture(scope="module", params=A_SIXTH, ids="-".join)
+@pytest.fixture(scope="module", params=one_in(6, TOGETHER, "-".join))
 def together(request: pytest.FixtureRequest, make_llm: Any, make_plain: Any) -> Together:
     """In order of engines, of which there is one at a time."""
     first, second = (BY_NAME[name] for name in request.param)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner, Result
+from one_in import one_in
 
 from turnout.cli.main import cli
 from turnout.cli.terminal.printable import printable
@@ -117,13 +118,7 @@ def assert_ended(done: Result, server: HostileServer) -> None:
     assert server.sent < ENDLESS / 2
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if number % 6 else [])
-        for number, name in enumerate(SERVERS)
-    ],
-)
+@pytest.mark.parametrize("name", one_in(6, SERVERS, str))
 def test_bench_ends_with_a_message(name: str) -> None:
     with running(SERVERS[name]) as server:
         workload = ["--workload", "poisson:rate=100,requests=2,prompt=4,output=4", "--model", "m"]

@@ -31,8 +31,9 @@ def test_there_are_examples() -> None:
     [pytest.param(example, marks=[pytest.mark.slow] if example.name in LONG else []) for example in EXAMPLES],
     ids=lambda example: example.name,
 )
-def test_its_own_tests_pass(example: Path, site: Path, tmp_path: Path) -> None:
-    quick = ["-o", "addopts=", "-p", "turnout.testing.pytest_plugin", "--turnout-trials", "4"]
+@pytest.mark.parametrize("trials", ["4", pytest.param("12", marks=pytest.mark.slow)])
+def test_its_own_tests_pass(trials: str, example: Path, site: Path, tmp_path: Path) -> None:
+    quick = ["-o", "addopts=", "-p", "turnout.testing.pytest_plugin", "--turnout-trials", trials]
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *quick, str(example / "tests")]
     done = run(site, *command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:]

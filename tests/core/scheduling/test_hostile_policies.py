@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 import pytest
+from one_in import one_in
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.engine.engine import Engine
@@ -134,13 +136,7 @@ def _quiet() -> Iterable[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        pytest.param(policy, id=policy.__name__, marks=[pytest.mark.slow] if number % 2 else [])
-        for number, policy in enumerate(HOSTILE)
-    ],
-)
+@pytest.mark.parametrize("policy", one_in(2, HOSTILE, attrgetter("__name__")))
 def test_every_request_is_served_and_right(policy: Callable[[int], SchedulingPolicy]) -> None:
     """Memory that the most demanding request fills, requests of several sequences, small chunks."""
     for seed in range(75):

@@ -25,8 +25,6 @@ DOCUMENTED = ("the engine died each time that it served this request alone",)
 """What a 500 may say: docs/how-to/serve.md, "When the engine dies"."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
-KINDS = 11
-"""Of completions."""
 PROMPTS = ["def add(a, b):\n", "import os\n", "class Stack:\n    def", "for i in range(10):\n" * 12, "try:\n"]
 SCHEMA = {
     "type": "object",
@@ -46,7 +44,8 @@ class Request:
     body: Body
 
 
-def _requests() -> list[Request]:
+def _requests(each: int) -> list[Request]:
+    """Completions of each kind, so many with other prompts and seeds, and conversations."""
     drawn = random.Random(5)
     kinds: list[Body] = [
         {"temperature": 0, "max_tokens": 90},
@@ -61,9 +60,8 @@ def _requests() -> list[Request]:
         {"presence_penalty": 1, "logit_bias": {"5": 2}, "bad_words": ["return"], "max_tokens": 30},
         {"temperature": 0, "max_tokens": 400, "ignore_eos": True},
     ]
-    assert len(kinds) == KINDS
     found = []
-    for number, kind in enumerate(kinds * 2):
+    for number, kind in enumerate(kinds * each):
         body = {"prompt": drawn.choice(PROMPTS), "seed": number, "user": f"u{number % 4}", **kind}
         found.append(Request(COMPLETIONS, body))
     return [*found, *_conversations()]
@@ -102,9 +100,7 @@ def _conversations() -> list[Request]:
 
 
 STREAMED = {COMPLETIONS, CHAT, MESSAGES, RESPONSES}
-REQUESTS = _requests()
-ONE_OF_A_KIND = REQUESTS[KINDS:]
-"""Of completions, a kind with one prompt and seed."""
+REQUESTS, ONE_OF_A_KIND = _requests(2), _requests(1)
 
 
 async def answer_to(client: aiohttp.ClientSession, request: Request) -> Answer:

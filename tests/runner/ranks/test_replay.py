@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import time
+from operator import attrgetter
 
 import msgspec
 import pytest
 from followed_toy import Followed, Machine, followed
+from one_in import one_in
 from random_serving import POLICIES
 from toy import drive, toy_request
 
@@ -18,13 +20,7 @@ from turnout.runner.ranks.frames import DIGEST_EVERY, Divergence, Frame
 from turnout.testing.toy.workloads import random_preemption, random_workload
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        pytest.param(policy, id=policy.__name__, marks=[pytest.mark.slow] if number % 2 else [])
-        for number, policy in enumerate(POLICIES)
-    ],
-)
+@pytest.mark.parametrize("policy", one_in(2, POLICIES, attrgetter("__name__")))
 def test_a_follower_keeps_rank_0s_books(policy):
     """Preemption by swap and by computing again, beams, forks, speculation, prefixes, windows; the blocks to
     evict are chosen by chance, so that a follower that chose for itself would choose others."""

@@ -166,12 +166,13 @@ def test_log_probabilities_come_with_every_token(draft_model: Path, make_engine:
         assert scores[0][index] == pytest.approx(scores[1][index], abs=1e-4)
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_stop_inside_the_accepted_drafts_ends_the_answer_there(
-    draft_model: Path, make_engine: MakeEngine
+    every: int, draft_model: Path, make_engine: MakeEngine
 ) -> None:
     (spec,) = greedy_requests(1)
     whole = run(make_engine(), [spec])["0", 0]
-    for stop in whole[2:12:3]:
+    for stop in whole[2:12:every]:
         params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, stop_token_ids=(stop,))
         engine = make_engine(decoding=decoding("model", draft_model, k=8))
         answer = run(engine, [RequestSpec(id="0", prompt=spec.prompt, params=params, seed=0)])["0", 0]
