@@ -59,6 +59,7 @@ from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.ranks.hosts import RankHosts
 from turnout.runner.ranks.processes import config_of_rank
 from turnout.runner.ranks.rank_zero import RankedPipeline, RankZero, check_ranks
+from turnout.runner.ranks.rooms import room_of_rank
 from turnout.runner.resources import EngineResources
 from turnout.runner.step_limits import batched_tokens, context_length, step_capacity
 from turnout.runner.weights import load_weights, quantization_of
@@ -124,7 +125,7 @@ def build_engine(
         checkpoint.spec,
         overlapping=size == 1,
     )
-    check_ranks(config, checkpoint.spec, setup.device.type)
+    check_ranks(config, checkpoint.spec, setup.device)
     spec, parts, stages = checkpoint.spec, config.tensor_parallel_size, config.pipeline_parallel_size
     if size > 1:
         spec = spec_of_rank(
@@ -150,10 +151,20 @@ def build_engine(
     halves = KVHalves(policies.kv, spec if shards is None else shards.kv_spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     on_ranks = None if group is None else group.measure
+    rooms = [] if group is None else group.rooms(room_of_rank(config, halves))
     kv = build_kv_memory(
-        halves, budget, model, policies.eviction, make_eviction, taken=resources.taken, on_ranks=on_ranks
+        halves,
+        budget,
+        model,
+        policies.eviction,
+        make_eviction,
+        taken=resources.taken,
+        on_ranks=on_ranks,
+        rooms=rooms,
     )
-    alone = ModelRunner(model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture)
+    # Stages receive and send inside a step, which is not captured.
+    capture = None if checkpoint.spec.encoder or stages > 1 else setup.capture
+    alone = ModelRunner(model, kv.attention, setup.device, capture)
     books, runner = kv.cache, cast(Runner, alone)
     if group is not None:
         books, runner = group.books(kv.cache, kv.size), group.runner(alone, kv.cache)
@@ -209,7 +220,7 @@ def build_engine(
 def _start_ranks(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSetup) -> RankZero:
     decided = {
         "model": str(checkpoint.folder),
-        "device": setup.device.type,
+        "device": str(setup.device),
         "dtype": str(setup.dtype).removeprefix("torch."),
         "cpu_kernels": setup.cpu_kernels,
     }

@@ -20,7 +20,7 @@ from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.memory import swap_costs
-from turnout.runner.memory.budget import Budget, format_bytes
+from turnout.runner.memory.budget import Budget, GpuRoom, format_bytes
 from turnout.runner.memory.swap_memory import SwapMemory
 from turnout.runner.memory.workspace import CudaMeter, step_bytes
 from turnout.runner.policies import build_preemption
@@ -103,16 +103,18 @@ def build_kv_memory(
     *,
     taken: int = 0,
     on_ranks: MeasureOnRanks | None = None,
+    rooms: Sequence[GpuRoom] = (),
 ) -> KVMemory:
     """Builds the KV memory; called when the weights are in memory.
 
     make_eviction: makes eviction policies for pools that only serve to measure; taken: bytes of KV memory
-    that other models have; on_ranks: measures on several ranks; None: there is one.
+    that other models have; on_ranks: measures on several ranks; None: there is one; rooms: of the GPUs of
+    several ranks; empty: there is one rank, or ranks compute on CPUs.
 
     Raises ConfigError, with the sums, where the memory that was asked for is not there or of no use.
     """
     activations = _activations(halves, budget, model, make_eviction()) if budget.sized_by_device else None
-    swap, tokens = SwapMemory(budget), budget.tokens(taken, activations)
+    swap, tokens = SwapMemory(budget), budget.tokens(taken, activations, rooms)
     size = PoolSize(tokens, swap.positions(tokens), budget.max_batched_tokens)
     cache = halves.cache(size, eviction)
     with halves.blamed("snapshot"):

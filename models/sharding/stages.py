@@ -192,7 +192,7 @@ class Stage(nn.Module):
     ) -> Tensor:
         plan, given = self.plan, None
         if not plan.first:
-            like = torch.empty(len(tokens), self.hidden_size, dtype=self.dtype)
+            like = torch.empty(len(tokens), self.hidden_size, dtype=self.dtype, device=tokens.device)
             given = plan.line.receive(like, plan.line.rank - 1)
         if isinstance(self.model, Decoder):
             hidden = _through(self.model, plan, given, tokens, positions, attend, rows)

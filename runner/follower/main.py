@@ -29,6 +29,7 @@ from turnout.runner.ranks.follower_channel import FollowerChannel, follower_chan
 from turnout.runner.ranks.measuring import Measuring, follow_measuring
 from turnout.runner.ranks.rank_zero import Loaded
 from turnout.runner.ranks.replay import Follower, followed_eviction
+from turnout.runner.ranks.rooms import room_of_rank
 from turnout.runner.ranks.share import RankShare
 from turnout.runner.weights import load_weights
 
@@ -58,8 +59,10 @@ def follow(channel: FollowerChannel) -> None:
     model = load_weights(
         registry, checkpoint, config.quantization, setup.context, progress=False, shards=shards
     )
-    channel.say(msgspec.msgpack.encode(Loaded(weight_bytes(model), checkpoint_digest(checkpoint))))
-    frames, halves = channel.frames(), KVHalves(kv, shards.kv_spec, setup.context)
+    halves = KVHalves(kv, shards.kv_spec, setup.context)
+    loaded = Loaded(weight_bytes(model), checkpoint_digest(checkpoint), room_of_rank(config, halves))
+    channel.say(msgspec.msgpack.encode(loaded))
+    frames = channel.frames()
     first = next(frames, None)
     if (asked := Measuring.of(first)) is not None:
         room = halves.cache(PoolSize(asked.room, asked.room), followed_eviction()[0])
@@ -70,7 +73,13 @@ def follow(channel: FollowerChannel) -> None:
         return  # rank 0 could not go on
     eviction, victims = followed_eviction()
     cache = halves.cache(PoolSize(*msgspec.msgpack.decode(first)), eviction)
-    runner = ModelRunner(model, halves.attention(cache), setup.device, score_prompts=_add_to_scores)
+    runner = ModelRunner(
+        model,
+        halves.attention(cache),
+        setup.device,
+        None if shards.stage is not None else setup.capture,
+        score_prompts=_add_to_scores,
+    )
     follower = Follower(cache, victims, runner)
     with freeze_garbage():
         for frame in frames:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +15,21 @@ from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.memory.device import free_memory
 
-__all__ = ["Budget", "format_bytes", "weight_bytes"]
+__all__ = ["Budget", "GpuRoom", "format_bytes", "gpu_room", "weight_bytes"]
 
 CPU_DEFAULT = 4 * 2**30
 """Bytes of the KV pool on a CPU, unless configured; memory that no token needs stays untouched."""
 CPU_SHARE = 0.5
 """At most this share of the free memory, on a CPU."""
+
+
+class GpuRoom(NamedTuple):
+    """What a rank's GPU leaves for keys and values and for steps."""
+
+    free: int
+    """Bytes that the engine may still take."""
+    position: int
+    """Bytes that a token position takes there."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +57,17 @@ class Budget:
     def request_bytes(self) -> int:
         return self.request_tokens * self.bytes_per_token
 
-    def tokens(self, taken: int = 0, activations: int | None = None) -> int:
+    def tokens(self, taken: int = 0, activations: int | None = None, rooms: Sequence[GpuRoom] = ()) -> int:
         """Returns how many positions the pool gets; called when the weights are in memory.
 
         taken: bytes of KV memory that other models have; activations: bytes that the model takes for a step,
-        as measured on a GPU; None: they are estimated.
+        as measured on a GPU; None: they are estimated; rooms: of the GPUs of several ranks, each of which
+        keeps its part of every position; empty: one device keeps all.
         """
         if not self.bytes_per_token:  # an encoder keeps nothing
             return self.max_batched_tokens
+        if rooms:
+            return self._tokens_of_ranks(rooms)
         return self._pool_bytes(taken, activations) // self.bytes_per_token
 
     def tokens_beside(self, name: str, bytes_per_token: int, memory: int | None) -> int:
@@ -105,8 +119,8 @@ class Budget:
 
     @property
     def sized_by_device(self) -> bool:
-        """Whether the pool takes what a GPU's memory leaves for it."""
-        sized = self.device.type == "cuda" and self.config.kv_memory is None
+        """Whether the pool takes what one GPU's memory leaves for it, behind a step that is measured."""
+        sized = self.device.type == "cuda" and self.config.kv_memory is None and self.config.ranks == 1
         return sized and self.bytes_per_token > 0
 
     def describe_gpu(self, activations: int) -> str:
@@ -126,6 +140,20 @@ class Budget:
         # A GPU's free memory excludes what is taken; a CPU's pools take their memory as they are written to.
         return max(0, min(most, self._cpu() - taken if self.device.type == "cpu" else self._gpu(activations)))
 
+    def _tokens_of_ranks(self, rooms: Sequence[GpuRoom]) -> int:
+        step = self._logits() + self._activations()
+        room = max(0, min((each.free - step) // each.position for each in rooms))
+        wanted = self.config.kv_memory
+        if wanted is None:
+            return min(self.config.max_num_seqs * self.request_tokens, room)
+        if wanted // self.bytes_per_token > room:
+            raise NoRoom(
+                f"kv_memory asks for {format_bytes(wanted)} = {wanted // self.bytes_per_token:,} tokens, but "
+                f"the GPU of the ranks that has least free has room for its part of {room:,}, beside weights "
+                f"and a step; ask for at most {format_bytes(room * self.bytes_per_token)}"
+            )
+        return wanted // self.bytes_per_token
+
     def _given(self, wanted: int, what: str) -> int:
         free = free_memory(self.device)
         if wanted > free:
@@ -139,14 +167,8 @@ class Budget:
         return min(CPU_DEFAULT, int(CPU_SHARE * self.config.memory_share * free_memory(self.device)))
 
     def _gpu(self, activations: int | None) -> int:
-        torch.cuda.empty_cache()  # memory that PyTorch keeps for later counts as taken
-        free, total = torch.cuda.mem_get_info(self.device)
-        share = self.config.memory_share
-        # Alone, all used memory counts as ours. Beside other engines only our own does; theirs is not free.
-        used = total - free if share == 1 else torch.cuda.memory_reserved(self.device)
-        ours = int(self.config.gpu_memory_utilization * share * total) - used
         step = self._logits() + (self._activations() if activations is None else activations)
-        return min(ours, free) - step
+        return gpu_room(self.device, self.config) - step
 
     def _logits(self) -> int:
         """Returns the bytes of a step's logits: float32, three times over."""
@@ -155,6 +177,16 @@ class Budget:
 
     def _activations(self) -> int:
         return 4 * 4 * self.max_batched_tokens * (self.spec.hidden_size + 2 * self.spec.intermediate_size)
+
+
+def gpu_room(device: torch.device, config: EngineConfig) -> int:
+    """Returns the bytes of a GPU that an engine may still take; negative where it has too many already."""
+    torch.cuda.empty_cache()  # memory that PyTorch keeps for later counts as taken
+    free, total = torch.cuda.mem_get_info(device)
+    share = config.memory_share
+    # Alone, all used memory counts as ours. Beside other engines only our own does; theirs is not free.
+    used = total - free if share == 1 else torch.cuda.memory_reserved(device)
+    return min(int(config.gpu_memory_utilization * share * total) - used, free)
 
 
 def weight_bytes(model: nn.Module) -> int:

@@ -193,11 +193,19 @@ def _more(config: EngineConfig, meetings: Meetings, worker: str | None) -> list[
 def config_of_rank(config: EngineConfig, rank: int, each: int) -> EngineConfig:
     """Returns `config` with this rank's share of its machine, as if each rank were an engine of its own.
 
-    So it takes its part of the cores, and of the NUMA nodes where the machine has several. each: how many
-    ranks its machine has.
+    So it takes its part of the cores, and of the NUMA nodes where the machine has several; and where rank 0
+    has the GPU ``cuda:N``, the GPUs from there on are those of one rank each, on every machine. each: how
+    many ranks a machine has.
     """
     engine = 0 if config.cpu_engines == 1 else config.cpu_engine
     number = None if engine is None else engine * each + rank % each
     share = None if config.cpu_share is None else config.cpu_share / each
-    part = {"cpu_engines": config.cpu_engines * each, "cpu_engine": number, "cpu_share": share}
+    part: dict[str, object] = {
+        "cpu_engines": config.cpu_engines * each,
+        "cpu_engine": number,
+        "cpu_share": share,
+    }
+    kind, _, first = config.device.partition(":")
+    if kind == "cuda" and first:
+        part["device"] = f"cuda:{int(first) + rank % each}"
     return config.model_copy(update=part)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
+import torch
+from torch import distributed
 
 from turnout.config import EngineConfig
 from turnout.core.errors import CollectiveError, ConfigError, ModelError
@@ -23,7 +25,7 @@ from turnout.models.families.moe import MoeSpec
 from turnout.models.sharding.plan import ShardPlan, stages_of
 from turnout.models.sharding.stages import Stage
 from turnout.runner.execution.model_runner import ModelRunner
-from turnout.runner.memory.budget import format_bytes
+from turnout.runner.memory.budget import GpuRoom, format_bytes
 from turnout.runner.ranks.followed_runner import FollowedRunner, FrameWriter, StagedRunner
 from turnout.runner.ranks.hosts import RankHosts
 from turnout.runner.ranks.measuring import Measuring, measure_together
@@ -41,10 +43,15 @@ class Loaded(msgspec.Struct, array_like=True):
     """Bytes."""
     checkpoint: str
     """Its `checkpoint_digest`: on another machine it may be another one."""
+    room: GpuRoom | None = None
+    """What its GPU leaves; None: it computes on a CPU."""
 
 
-def check_ranks(config: EngineConfig, spec: ModelSpec, device: str) -> None:
-    """Raises ConfigError for what ranks cannot do, by name; called before anything is loaded."""
+def check_ranks(config: EngineConfig, spec: ModelSpec, device: torch.device) -> None:
+    """Raises ConfigError for what ranks cannot do, by name; called before anything is loaded.
+
+    device: rank 0's.
+    """
     if config.enable_expert_parallel:
         check_experts(spec, config.tensor_parallel_size)
     if config.stage_layers and len(config.stage_layers) != config.pipeline_parallel_size:
@@ -60,12 +67,24 @@ def check_ranks(config: EngineConfig, spec: ModelSpec, device: str) -> None:
         asked = f"pipeline_parallel_size={config.pipeline_parallel_size}"
         if spec.head is not None or not (spec.generates or spec.encoder):
             raise ConfigError(f"{asked} cannot divide {spec.architecture}, which generates nothing")
-    if device != "cpu":
-        raise ConfigError(f"{asked} works on a CPU so far, not on {device}; take --device cpu, or replicas")
     if spec.encoder:
         raise ConfigError(f"{asked} cannot divide {spec.architecture}, an encoder; take replicas")
     if config.async_scheduling:
         raise ConfigError(f"{asked} does not go with async_scheduling; leave one of them out")
+    if device.type == "cuda":
+        _check_gpus(asked, device.index or 0, RankHosts.of(config).each)
+
+
+def _check_gpus(asked: str, first: int, each: int) -> None:
+    """Raises ConfigError unless every rank of this machine has a GPU, from the one of that number on."""
+    seen = torch.cuda.device_count()
+    if first + each > seen:
+        raise ConfigError(
+            f"{asked} needs {each} GPUs of this machine, from cuda:{first} on, one for each rank; torch sees "
+            f"{seen}. Take fewer ranks, or --device cpu"
+        )
+    if not distributed.is_nccl_available():
+        raise ConfigError(f"{asked} needs a PyTorch built with NCCL, by which ranks on GPUs add up tensors")
 
 
 def check_experts(spec: ModelSpec, ranks: int) -> None:
@@ -99,6 +118,8 @@ class RankZero:
     recording: Recording
     weights: int = 0
     """Bytes of all other ranks' weights."""
+    others: list[GpuRoom] = field(default_factory=list)
+    """What the GPUs of all other ranks leave; empty where they compute on CPUs."""
 
     @classmethod
     def start(
@@ -152,6 +173,11 @@ class RankZero:
                     f"that of rank 0 {digest}); copy the model's folder to its machine anew"
                 )
             self.weights += loaded.weights
+            self.others += [] if loaded.room is None else [loaded.room]
+
+    def rooms(self, own: GpuRoom | None) -> list[GpuRoom]:
+        """Returns what the GPUs of all ranks leave. own: of this rank; None: ranks compute on CPUs."""
+        return [] if own is None else [own, *self.others]
 
     def measure(self, runner: ModelRunner, cache: KVCache, room: int, length: int, chunk: int) -> SwapCosts:
         """Measures what swapping costs, on all ranks at once; `cache` has that room. Raises RankLost."""
@@ -181,6 +207,8 @@ class RankZero:
         if stage is not None:
             pieces = f"pipeline parallel: {stage.line.size} stages, of which this has {len(stage.layers)}"
             divided.append(f"{pieces} layers, joined by {self.share.joined_by}")
+        if "nccl" in (self.share.adds_by, self.share.joined_by):
+            divided.append("each on a GPU of its own, which has not been measured yet")
         return (
             f"{'; '.join(divided)}; weights of all {format_bytes(weights + self.weights)}, of this rank "
             f"{format_bytes(weights)}; the KV pool is that of all ranks together"

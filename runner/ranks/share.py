@@ -17,6 +17,7 @@ from turnout.runner.ranks.meetings import Meetings
 __all__ = ["RankShare"]
 
 BETWEEN_MACHINES = "gloo"
+BETWEEN_GPUS = "nccl"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class RankShare:
         """Joins the groups of a rank. Raises ConfigError for a model that cannot be divided, and
         CollectiveError where a rank does not come.
 
-        opened: called with each group as soon as this rank is in it.
+        config: with this rank's own device, ``cpu`` or ``cuda:N``, which is the current one; opened: called
+        with each group as soon as this rank is in it.
         """
         parts, stages = config.tensor_parallel_size, config.pipeline_parallel_size
         stage, part = divmod(rank, parts)
@@ -56,7 +58,7 @@ class RankShare:
 
         def joined(members: range, group: int) -> Collective:
             local = hosts.share_machine(members)
-            names.append(collective_of_machine() if local else BETWEEN_MACHINES)
+            names.append(_collective(config.device, local=local))
             meeting = meetings.here if local else meetings.between
             assert meeting is not None, "there is one where there are several machines"
             found = open_collective(names[-1], meeting, members.index(rank), len(members), group)
@@ -75,3 +77,10 @@ class RankShare:
         )
         groups += [] if line is None else [line]
         return cls(names[0], names[-1], tuple(groups), shards)
+
+
+def _collective(device: str, *, local: bool) -> str:
+    """Returns the collective of ranks on such devices. local: they are on one machine."""
+    if device.startswith("cuda"):
+        return BETWEEN_GPUS
+    return collective_of_machine() if local else BETWEEN_MACHINES

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from family_checkpoints import write_checkpoint
 from ranked_engines import KV_BYTES, answers, children, engine, kill_the_follower, prompts
 
@@ -89,7 +90,7 @@ def test_encoders_are_refused_by_name():
     with pytest.raises(
         ConfigError, match="tensor_parallel_size=2 cannot divide LlamaForCausalLM, an encoder"
     ):
-        check_ranks(config, encoder, "cpu")
+        check_ranks(config, encoder, torch.device("cpu"))
 
 
 @pytest.mark.slow
