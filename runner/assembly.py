@@ -151,7 +151,9 @@ def build_engine(
     halves = KVHalves(policies.kv, spec if shards is None else shards.kv_spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     on_ranks = None if group is None else group.measure
-    rooms = [] if group is None else group.rooms(room_of_rank(config, halves))
+    rooms = (
+        [] if group is None else group.rooms(room_of_rank(config, halves.backend, halves.spec, setup.context))
+    )
     kv = build_kv_memory(
         halves,
         budget,

@@ -60,7 +60,11 @@ def follow(channel: FollowerChannel) -> None:
         registry, checkpoint, config.quantization, setup.context, progress=False, shards=shards
     )
     halves = KVHalves(kv, shards.kv_spec, setup.context)
-    loaded = Loaded(weight_bytes(model), checkpoint_digest(checkpoint), room_of_rank(config, halves))
+    loaded = Loaded(
+        weight_bytes(model),
+        checkpoint_digest(checkpoint),
+        room_of_rank(config, kv, shards.kv_spec, setup.context),
+    )
     channel.say(msgspec.msgpack.encode(loaded))
     frames = channel.frames()
     first = next(frames, None)
