@@ -68,13 +68,14 @@ def test_four_ranks_with_two_kv_heads(model):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("quantization", ["none", "int8"])
 @pytest.mark.parametrize("divided", [{"ranks": 2}, {"pipeline_parallel_size": 2}], ids=str)
-def test_transformers_modules(divided, model, tmp_path):
+def test_transformers_modules(divided, quantization, model, tmp_path):
     for file in model.iterdir():
         if "token" in file.name:
             (tmp_path / file.name).write_bytes(file.read_bytes())
     write_checkpoint("gemma2", tmp_path)
-    alike = {"tokens": 6000, "model_impl": "transformers"}
+    alike = {"tokens": 6000, "model_impl": "transformers", "quantization": quantization}
     assert answers(engine(tmp_path, **divided, **alike)) == answers(engine(tmp_path, **alike))
 
 
