@@ -37,8 +37,6 @@ class LeastLoaded(Router):
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
         loads = [*map(self._load, replicas)]
-        least = min(loads)
-        idlest = [index for index, load in enumerate(loads) if load == least]
-        index = self._turns.longest_ago(idlest, replicas)
+        index = self._turns.idlest(loads, min(loads), replicas)
         self._turns.note(replicas[index])
         return index

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated
 
@@ -23,14 +23,6 @@ EXPECTED = 16_384
 
 
 _requests = attrgetter("requests")
-
-
-def _places_of(value: int, values: Sequence[int]) -> Iterator[int]:
-    """Where a value stands: of a thousand, a few; the rest is passed over in one call."""
-    at = -1
-    for _ in range(values.count(value)):
-        at = values.index(value, at + 1)
-        yield at
 
 
 class Score(Router):
@@ -70,7 +62,7 @@ class Score(Router):
         loads = [*map(_requests, replicas)]
         least = min(loads)
         cost = self._weight / (1 + sum(loads) / len(loads))
-        idlest = self._turns.longest_ago(_places_of(least, loads), replicas)
+        idlest = self._turns.idlest(loads, least, replicas)
         best, index = found.get(replicas[idlest].name, 0) / length, idlest
         for number in sorted(self._places.of(found, replicas)):
             score = found[replicas[number].name] / length - cost * (loads[number] - least)
