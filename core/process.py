@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["check_descriptors", "exit_with_parent", "freeze_garbage", "no_collections", "quick_turns"]
+__all__ = [
+    "check_descriptors",
+    "exit_with_parent",
+    "exit_with_spawner",
+    "freeze_garbage",
+    "no_collections",
+    "quick_turns",
+]
 
 DESCRIPTORS = 24
 """More than a channel needs, with its threads' own. ZeroMQ ends the process if it runs out of them."""
@@ -71,6 +79,19 @@ def exit_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def exit_with_spawner() -> None:
+    """Ends this process, which `multiprocessing` started, when the one that started it has ended, in whatever
+    way: a pool's process waits for work forever, since it has the sending end of its queue open itself."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, name="spawner-watch", daemon=True).start()
 
 
 def check_descriptors() -> None:

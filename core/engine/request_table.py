@@ -172,6 +172,7 @@ class RequestTable:
             self._scheduler.predictions.observe(request.view)
         self._admission.observe(request)
         self._observers.request_finished(request, reason)
+        request.close()
 
 
 def _first(request: Request, delta: Delta) -> Delta:

@@ -222,6 +222,14 @@ class Request:
         self.output_tokens = sum(len(output) for _, output in resume.choices)
         self.live = tuple(Sequence(self, self.prompt + output, index) for index, output in resume.choices)
 
+    def close(self) -> None:
+        """Parts it from its view, when nothing is told of it any more.
+
+        They refer to each other: such a circle stays in memory, with the prompt, until Python looks for
+        circles.
+        """
+        del self.view
+
     def give_up(self, index: int) -> None:
         """Notes that the client does not want choice `index` any more, whether or not there is one yet."""
         self._given_up.add(index)

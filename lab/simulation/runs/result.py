@@ -13,6 +13,7 @@ from typing import overload
 import msgspec
 
 from turnout.core.interfaces.router import Replica, Routable, Router
+from turnout.core.process import exit_with_spawner
 from turnout.core.registry.registry import Registry
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.goodput import Goodput
@@ -181,6 +182,7 @@ Jobs = Mapping[int, Job]
 
 
 def _begin(simulation: Simulation) -> None:
+    exit_with_spawner()
     _mine[:] = [(simulation, Registry.of(simulation.config))]
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from turnout.core.engine.packed_prompt import unpacked
 from turnout.core.errors import RequestError
+from turnout.core.process import exit_with_spawner
 from turnout.core.registry.registry import Registry
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.record import Record
@@ -100,6 +101,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def begin_share(simulation: Simulation, names: Sequence[str], watches: bool, reads: bool) -> None:
     """Raises ConfigError for what cannot work."""
+    exit_with_spawner()
     gc.set_threshold(*GARBAGE)
     _mine[:] = [Share(simulation, names, watches=watches, reads=reads)]
 
