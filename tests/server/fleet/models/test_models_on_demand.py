@@ -158,9 +158,14 @@ def test_another_model_takes_its_room_and_what_it_was_told_stays(lazy: Server) -
 def test_a_load_that_fails_is_told_and_tried_again(
     lazy: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert lazy.ask("a").status_code == 200
+    lazy.http.post("/admin/scheduler", params={"model": "a"}, json={"name": "ljf"})
+    lazy.change("unload", "a")
+    eventually(lambda: lazy.states()["a"] == "unloaded")
     starts = tmp_path / "starts"
     starts.write_text("finds no room\nserves")
     monkeypatch.setenv(echo_engine.STARTS, str(starts))
+    monkeypatch.setattr(residence, "RETRY_SECONDS", 60)
     body = {"model": "a", "prompt": TEXT, "max_tokens": 4, "stream": True}
     with lazy.http.stream("POST", "/v1/completions", json=body) as response:
         text = response.read().decode()
@@ -172,6 +177,7 @@ def test_a_load_that_fails_is_told_and_tried_again(
     assert lazy.http.get("/health").status_code == 200
     refused = lazy.ask("a")
     assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+    monkeypatch.setattr(residence, "RETRY_SECONDS", 0)
     eventually(lambda: not lazy.status("a")["retry_in"])
     assert lazy.http.get("/health", params={"model": "a"}).json()["status"] == "ok"
     assert lazy.ask("a").status_code == 200
