@@ -12,7 +12,7 @@ from pydantic import Field
 from turnout.core.engine.packed_prompt import first
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, Routable, Router
-from turnout.plugins.routers.turns import Places, Turns
+from turnout.plugins.routers.turns import Turns
 
 __all__ = ["Score"]
 
@@ -51,7 +51,6 @@ class Score(Router):
         self._expected: OrderedDict[int, str] = OrderedDict()
         """Where prompts of a beginning were sent last."""
         self._turns = Turns()
-        self._places = Places()
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
         begin = hash((request.cache_salt, first(request.prompt, BEGIN)))
@@ -64,7 +63,7 @@ class Score(Router):
         cost = self._weight / (1 + sum(loads) / len(loads))
         idlest = self._turns.idlest(loads, least, replicas)
         best, index = found.get(replicas[idlest].name, 0) / length, idlest
-        for number in sorted(self._places.of(found, replicas)):
+        for number in sorted(self._turns.places(found, replicas)):
             score = found[replicas[number].name] / length - cost * (loads[number] - least)
             if score > best:
                 best, index = score, number
