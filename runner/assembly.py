@@ -164,9 +164,7 @@ def build_engine(
         on_ranks=on_ranks,
         rooms=rooms,
     )
-    # Stages receive and send inside a step, which is not captured.
-    capture = None if checkpoint.spec.encoder or stages > 1 else setup.capture
-    alone = ModelRunner(model, kv.attention, setup.device, capture)
+    alone = ModelRunner(model, kv.attention, setup.device, None if checkpoint.spec.encoder else setup.capture)
     books, runner = kv.cache, cast(Runner, alone)
     if group is not None:
         books, runner = group.books(kv.cache, kv.size), group.runner(alone, kv.cache)

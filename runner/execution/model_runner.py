@@ -57,7 +57,8 @@ class ModelRunner:
         score_prompts: ScorePrompts = prompt_scores,
     ) -> None:
         """capture: captures steps: whole where the attention backend knows their shape, and in pieces where
-        they are small; None: steps are not captured. score_prompts: scores the prompts of a step."""
+        they are small; None: steps are not captured, and those of a stage never are. score_prompts: scores
+        the prompts of a step."""
         self.model = model
         self.attention = attention
         self.device = device
@@ -65,6 +66,8 @@ class ModelRunner:
         capabilities = getattr(model, "capabilities", ModelCapabilities())
         self._picks_rows, self._token_types = capabilities.picks_rows, capabilities.token_types
         self._stage = model if isinstance(model, Stage) else None
+        if self._stage is not None:  # it receives and sends inside a step
+            capture = None
         self._capturable = attention if capture and captures(attention) else None
         self._graphs = StepGraphs(model, device, capture) if capture else None
         self._pieces = PiecewiseGraphs(model, device, capture) if capture else None

@@ -81,7 +81,7 @@ def follow(channel: FollowerChannel) -> None:
         model,
         halves.attention(cache),
         setup.device,
-        None if shards.stage is not None else setup.capture,
+        setup.capture,
         score_prompts=_add_to_scores,
     )
     follower = Follower(cache, victims, runner)

@@ -59,7 +59,7 @@ def check_ranks(config: EngineConfig, spec: ModelSpec, device: torch.device) -> 
             f"pipeline_layers={config.pipeline_layers} is for {len(config.stage_layers)} stages; "
             f"pipeline_parallel_size is {config.pipeline_parallel_size}"
         )
-    RankHosts.of(config)
+    hosts = RankHosts.of(config)
     if config.ranks == 1:
         return
     asked = f"tensor_parallel_size={config.tensor_parallel_size}"
@@ -72,7 +72,7 @@ def check_ranks(config: EngineConfig, spec: ModelSpec, device: torch.device) -> 
     if config.async_scheduling:
         raise ConfigError(f"{asked} does not go with async_scheduling; leave one of them out")
     if device.type == "cuda":
-        _check_gpus(asked, device.index or 0, RankHosts.of(config).each)
+        _check_gpus(asked, device.index or 0, hosts.each)
 
 
 def _check_gpus(asked: str, first: int, each: int) -> None:
