@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 __all__ = [
@@ -73,25 +72,30 @@ def quick_turns(seconds: float = 0.0005) -> Iterator[None]:
 def exit_with_parent() -> None:
     """Ends this process when its parent has ended, in whatever way: standard input then reaches its end."""
 
-    def watch() -> None:
+    def read_to_its_end() -> None:
         while os.read(sys.stdin.fileno(), 1):
             pass
-        os._exit(1)
 
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    _exit_after(read_to_its_end)
 
 
 def exit_with_spawner() -> None:
     """Ends this process, which `multiprocessing` started, when the one that started it has ended, in whatever
     way: a pool's process waits for work forever, since it has the sending end of its queue open itself."""
-    parent = multiprocessing.parent_process()
+    from multiprocessing import parent_process  # not at the start of what starts no such process
+
+    if (parent := parent_process()) is not None:
+        _exit_after(parent.join)
+
+
+def _exit_after(wait: Callable[[], object]) -> None:
+    """Ends this process when `wait`, which a thread calls, returns."""
 
     def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
+        wait()
+        os._exit(1)
 
-    threading.Thread(target=watch, name="spawner-watch", daemon=True).start()
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def check_descriptors() -> None:
