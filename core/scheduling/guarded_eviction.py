@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import OrderedDict
+from itertools import repeat
 
 from turnout.core.errors import PolicyError
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
@@ -25,27 +27,41 @@ class GuardedEviction(EvictionPolicy):
         self.policy = policy
         self.failed = False
         self.strict = strict
-        self._given: dict[int, None] = {}
-        """Blocks to choose among, in the order in which they were released; of a policy that failed an
-        `OrderedDict`, from which the first can be taken quickly."""
+        self._released = array("q")
+        """By block, its number among all releases, from 1 on; 0 for a block that is not to choose among."""
+        self._releases = self._count = 0
+        """All there were, and the blocks to choose among."""
+        self._by_age: OrderedDict[int, None] = OrderedDict()
+        """Once the policy has failed: the blocks in the order in which they were released."""
         self._plugin_faults = PluginFaults("kv_eviction", logger)
 
     def __len__(self) -> int:
-        return len(self._given)
+        return self._count
 
     def add(self, block: CachedBlock) -> None:
-        self._given[block.block] = None
+        number = block.block
+        self._count += 1
+        self._releases += 1
         if self.failed:
+            self._by_age[number] = None
             return
+        if number >= len(self._released):
+            self._released.extend(repeat(0, number + 1))
+        self._released[number] = self._releases
         try:
             self.policy.add(block)
         except plugin_errors() as error:
             self._fault("add", error)
 
     def remove(self, block: int) -> None:
-        del self._given[block]
         if self.failed:
+            del self._by_age[block]
+            self._count -= 1
             return
+        if not self._released[block]:
+            raise KeyError(block)
+        self._released[block] = 0
+        self._count -= 1
         try:
             self.policy.remove(block)
         except plugin_errors() as error:
@@ -57,24 +73,26 @@ class GuardedEviction(EvictionPolicy):
                 return self._chosen()
             except plugin_errors() as error:
                 self._fault("pop", error)
-        oldest = next(iter(self._given))
-        del self._given[oldest]
-        return oldest
+        self._count -= 1
+        return self._by_age.popitem(last=False)[0]
 
     def _chosen(self) -> int:
         """The block that the policy evicts. Raises PolicyError for one that it was not given."""
-        block = self.policy.pop()
-        if type(block) is not int or block not in self._given:
+        block, released = self.policy.pop(), self._released
+        if type(block) is not int or not (0 <= block < len(released) and released[block]):
             raise PolicyError(
-                f"chose {block!r}; expected one of the {len(self._given)} blocks that it was given by "
+                f"chose {block!r}; expected one of the {self._count} blocks that it was given by "
                 "add() and that were not taken back by remove()"
             )
-        del self._given[block]
+        released[block] = 0
+        self._count -= 1
         return block
 
     def _fault(self, method: str, error: BaseException) -> None:
         if self.strict:
             raise PolicyError(fault_message(title_of(self.policy, "kv_eviction"), method, error)) from error
         self.failed = True
-        self._given = OrderedDict(self._given)
+        given = [block for block, release in enumerate(self._released) if release]
+        self._by_age = OrderedDict.fromkeys(sorted(given, key=self._released.__getitem__))
+        self._released = array("q")
         self._plugin_faults.report(self.policy, method, error)

@@ -16,6 +16,7 @@ step in full:
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
@@ -31,7 +32,7 @@ from turnout.lab.simulation.cost import GRAIN, kind
 __all__ = ["FastForward", "can_fast_forward"]
 
 NOTHING = Plan([], [])
-MAX_STEP_ENDS = 1 << 14
+STEP_ENDS = 1 << 10
 """How many steps' end times are kept before old ones are dropped."""
 
 
@@ -49,7 +50,7 @@ def can_fast_forward(simulated: SimulatedEngine) -> bool:
     )
 
 
-OnTokens = Callable[[Request, list[float]], None]
+OnTokens = Callable[[Request, Iterable[float]], None]
 """Called with the times at which a fast-forwarded request got its tokens."""
 
 
@@ -73,9 +74,11 @@ class FastForward:
         self._settled = False
         """All requests are fast-forwarded, and there is a token for each in a step."""
         self._step = 0
-        self._ends: list[float] = []
+        self._ends = array("d")
         """When steps ended, from step number `_first` on."""
         self._first = 0
+        self._most_ends = STEP_ENDS
+        """How many there are when old ones are dropped next."""
         self._ahead: list[float] = []
         """When those steps began that were taken ahead of the world's clock and may be taken back."""
         self._runs = self._runner.fast_forwarded.runs and not watched
@@ -114,8 +117,8 @@ class FastForward:
             ends = self._runner.pass_steps(steps)
             self._ahead = [began, *ends[:-1]]
             self._step += steps
-            self._ends += ends
-            if len(self._ends) > 2 * MAX_STEP_ENDS:
+            self._ends.extend(ends)
+            if len(self._ends) > self._most_ends:
                 self._drop_step_ends()
 
     def take_back(self, now: float) -> bool:
@@ -184,7 +187,7 @@ class FastForward:
     def _end_step(self) -> None:
         self._step += 1
         self._ends.append(self._clock.now)
-        if len(self._ends) > 2 * MAX_STEP_ENDS:
+        if len(self._ends) > self._most_ends:
             self._drop_step_ends()
 
     def _plan_look(self, passed: _Passed, grows: bool = False) -> None:
@@ -254,9 +257,9 @@ class FastForward:
     def _drop_step_ends(self) -> None:
         """Drops the end times of steps whose tokens all requests have got."""
         oldest = min((passed.since for passed in self._passed.values()), default=self._step)
-        if oldest - self._first > MAX_STEP_ENDS:
-            del self._ends[: oldest - self._first]
-            self._first = oldest
+        del self._ends[: oldest - self._first]
+        self._first = oldest
+        self._most_ends = STEP_ENDS + 2 * len(self._ends)
 
 
 class _Passed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from array import array
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 
@@ -45,10 +46,13 @@ class Share:
         self._specs = Specs()
         announcers = announcers_of(self._engines) if reads else []
         self._news = News(self._engines, announcers) if watches else None
+        self._heard = True
+        """Something may yet be routed by what replicas tell."""
         self._ended: list[Ended] = []
 
     def answer(self, order: Order) -> Answer:
-        """Take the steps of a window, and tell what came of it."""
+        """Take the steps of a window, and tell what came of it; after one without an end, nothing is sent."""
+        self._heard = order.until < inf
         for sent in order.sent:
             self._advance(sent.number, sent.at)
             self._add(sent)
@@ -73,6 +77,8 @@ class Share:
                 self._note_end(record)
             if self._news is not None and replica.changed:
                 self._news.step(number, replica.now, last=not replica.busy)
+                if not self._heard:  # it would be told of all steps that are left, at once
+                    self._news.drain()
             if replica.busy:
                 replica.run_ahead()
 

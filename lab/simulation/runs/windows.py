@@ -74,6 +74,15 @@ class _Place(NamedTuple):
     number: int
     tokens: int
     """That it may become; 0: it was refused."""
+    times: bytes = b""
+    """When its tokens came, as in `Ended`: many requests may end in one window."""
+
+    def whole(self) -> Record:
+        """Its record, with the times of tokens."""
+        times = array("d")
+        times.frombytes(self.times)
+        self.record.token_times = times.tolist()
+        return self.record
 
 
 class WindowedFleet:
@@ -109,10 +118,11 @@ class WindowedFleet:
             horizon = now + self._window
             # What is sent later may not come before, where it follows what has ended.
             end = horizon if traffic.follows else max(horizon, due.next)
-            records, now = self._route(due, horizon, end)
+            ended, now = self._route(due, horizon, end)
             self._shares.order(now)
             # While others are at work: what is done with these, and prompts to come.
-            yield from records
+            while ended:
+                yield ended.popleft().whole()
             self._take_answers(due, left=1 if now == end == horizon else 0)
         self._take_answers(due, left=0)
 
@@ -124,28 +134,28 @@ class WindowedFleet:
             for answer in self._shares.answers():
                 self._take(answer)
 
-    def _route(self, due: _Due, horizon: float, end: float) -> tuple[list[Record], float]:
+    def _route(self, due: _Due, horizon: float, end: float) -> tuple[deque[_Place], float]:
         """Send what is due in a window; returns what ends before `horizon`, and the window's end."""
-        records: list[Record] = []
+        ended = deque[_Place]()
         while True:
             ends = self._ended[0][0] if self._ended else inf
             if ends <= due.next and ends < horizon:
-                records.append(self._finish(due))
+                ended.append(self._finish(due))
             elif due.next < min(ends, end):
                 at, index = due.pop()
                 if self._send(at, index, due):
-                    return records, at
+                    return ended, at
             else:
-                return records, end
+                return ended, end
 
-    def _finish(self, due: _Due) -> Record:
+    def _finish(self, due: _Due) -> _Place:
         at, index = heappop(self._ended)
-        record, number, tokens = self._open.pop(index)
-        if tokens:
-            self._routing.count(number, -1, -tokens)
-        due.mix.end(record, self._script)
+        place = self._open.pop(index)
+        if place.tokens:
+            self._routing.count(place.number, -1, -place.tokens)
+        due.mix.end(place.record, self._script)
         due.follow(index, at)
-        return record
+        return place
 
     def _send(self, at: float, index: int, due: _Due) -> bool:
         """Returns whether the engine may refuse it: then what is sent next must wait for its word."""
@@ -176,9 +186,7 @@ class WindowedFleet:
             self._routing.count(place.number, -1, -place.tokens)
             self._open[ended.index] = place._replace(tokens=0)
         else:
-            times = array("d")
-            times.frombytes(ended.token_times)
-            record.token_times = times.tolist()
+            self._open[ended.index] = place._replace(times=ended.token_times)
         record.finished, record.output_tokens, record.error = ended.finished, ended.output_tokens, ended.error
         heappush(self._ended, (ended.finished, ended.index))
 

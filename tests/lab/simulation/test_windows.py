@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from turnout.lab.simulation import Simulation
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.replica import Totals
 from turnout.lab.simulation.runs import shares, windows
+from turnout.lab.simulation.runs.messages import Answer, Order
 from turnout.lab.simulation.runs.result import simulate
+from turnout.lab.simulation.runs.share import Share
 from turnout.lab.simulation.traffic import Traffic
 
 
@@ -123,3 +126,19 @@ def test_a_fleet_in_which_an_outsider_decides_or_looks_is_simulated_in_one_proce
     assert not windows.windowed(replace(simulation, cost=machine(tokens=((0, 1e-4),))))
     sheds = simulation.config.model_copy(update={"admission": "queue-time:seconds=1"})
     assert not windows.windowed(replace(simulation, config=sheds))
+
+
+def test_nothing_is_told_once_no_request_is_to_come(here: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand replicas it would be a gigabyte, since the last window has no end."""
+    told: dict[bool, int] = {False: 0, True: 0}
+    answer = Share.answer
+
+    def counted(share: Share, order: Order) -> Answer:
+        said = answer(share, order)
+        told[order.until == inf] += len(said.news)
+        return said
+
+    monkeypatch.setattr(Share, "answer", counted)
+    records, _ = served(simulation_of(sharing(60, 120.0), replicas=32, router="score"))
+    assert len(records) == 60
+    assert told[False] > 0 == told[True]

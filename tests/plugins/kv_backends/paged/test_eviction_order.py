@@ -14,7 +14,7 @@ from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.evictions.cost import Cost
 from turnout.plugins.evictions.lfu import Lfu
-from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.evictions.lru import SLACK, Lru
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 # ------------------------------------------------------------------ definitions
@@ -101,6 +101,12 @@ def test_blocks_that_come_and_go_unasked_leave_nothing_behind(policy) -> None:
         one.add(CachedBlock(1, 0, 16))
         one.remove(1)
     assert len(one._heap) < 100
+
+
+def test_lru_keeps_its_order_when_it_drops_what_is_left_over() -> None:
+    one = Lru()
+    assert random_trace(random.Random(0), (one, LeastRecent()), 10 * SLACK) > SLACK
+    assert len(one._order) <= 2 * SLACK
 
 
 def test_lfu_forgets_old_fame() -> None:
