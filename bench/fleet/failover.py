@@ -71,16 +71,18 @@ def main(
             assert server.stdout is not None
             url = next(line.split()[-1] for line in server.stdout if line.startswith("Turnout serving"))
             for kill in range(kills):
-                asyncio.run(_measure(url, server.pid, streams, prompt_tokens, tokens, number=kill))
+                asyncio.run(_measure(url, server.pid, replicas, streams, prompt_tokens, tokens, kill))
         finally:
             server.terminate()
 
 
-async def _measure(url: str, pid: int, count: int, prompt: int, tokens: int, number: int) -> None:
+async def _measure(
+    url: str, pid: int, replicas: int, count: int, prompt: int, tokens: int, number: int
+) -> None:
     drawn = random.Random(number)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(url, connector=connector) as client:
-        while not await _all_serve(client):
+        while not await _all_serve(client, replicas):
             await asyncio.sleep(0.2)
         streams = [Stream([drawn.randrange(10, 250) for _ in range(prompt)]) for _ in range(count)]
         reading = [asyncio.create_task(_read(client, stream, tokens)) for stream in streams]
@@ -94,7 +96,7 @@ async def _measure(url: str, pid: int, count: int, prompt: int, tokens: int, num
         moved = [stream for stream in streams if stream.moves]
         pauses = [stream.pause(killed) for stream in moved]
         stayed = [stream.pause(killed) for stream in streams if not stream.moves]
-        while not await _all_serve(client):
+        while not await _all_serve(client, replicas):
             await asyncio.sleep(0.2)
         again = [stream.before(killed) for stream in moved]
         replays = await asyncio.gather(*(_replay(client, prompt, f"idle {number}") for prompt in again))
@@ -131,10 +133,11 @@ def _tell(
     )
 
 
-async def _all_serve(client: aiohttp.ClientSession) -> bool:
+async def _all_serve(client: aiohttp.ClientSession, count: int) -> bool:
+    """One that is restarted is not listed between its two engines."""
     async with client.get("/admin/replicas") as response:
         listed = (await response.json())["replicas"]
-    return all(each["state"] == "serving" for each in listed)
+    return [each["state"] for each in listed] == ["serving"] * count
 
 
 async def _change(client: aiohttp.ClientSession, action: str) -> None:
