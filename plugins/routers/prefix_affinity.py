@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated
 
 from pydantic import Field
 
+from turnout.core.engine.packed_prompt import first
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.plugins.routers.affinity import Slack, checked_slack, preferred
@@ -33,5 +33,5 @@ class PrefixAffinity(Router):
         self.watches = slack != 0
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
-        begin = array("q", request.prompt[: self._tokens]).tobytes()
+        begin = first(request.prompt, self._tokens)
         return preferred(blake2b(begin, digest_size=16).digest(), replicas, self._slack)
