@@ -28,9 +28,11 @@ class GuardedEviction(EvictionPolicy):
         self.failed = False
         self.strict = strict
         self._released = array("q")
-        """By block, its number among all releases, from 1 on; 0 for a block that is not to choose among."""
-        self._releases = self._count = 0
-        """All there were, and the blocks to choose among."""
+        """By block, its number among all releases, from 1 on; 0 for one that the policy may not choose."""
+        self._releases = 0
+        """How many blocks were released so far."""
+        self._count = 0
+        """How many blocks the policy may choose among."""
         self._by_age: OrderedDict[int, None] = OrderedDict()
         """Once the policy has failed: the blocks in the order in which they were released."""
         self._plugin_faults = PluginFaults("kv_eviction", logger)

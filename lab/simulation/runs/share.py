@@ -47,7 +47,7 @@ class Share:
         announcers = announcers_of(self._engines) if reads else []
         self._news = News(self._engines, announcers) if watches else None
         self._heard = True
-        """Something may yet be routed by what replicas tell."""
+        """Requests may yet be routed by what replicas tell."""
         self._ended: list[Ended] = []
 
     def answer(self, order: Order) -> Answer:
@@ -77,7 +77,7 @@ class Share:
                 self._note_end(record)
             if self._news is not None and replica.changed:
                 self._news.step(number, replica.now, last=not replica.busy)
-                if not self._heard:  # it would be told of all steps that are left, at once
+                if not self._heard:  # else the answer would have the news of all steps that are left
                     self._news.drain()
             if replica.busy:
                 replica.run_ahead()
