@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -47,6 +48,8 @@ PIECE = 256
 """Inputs whose products are summed as integers, as in the source. Groups divide it or are its multiples."""
 PIECE_OF_BYTES = 65536
 """The same for W8A8."""
+LARGE_PAGE = 2 << 20
+"""Bytes."""
 WORTHWHILE = 1 << 17
 """Products from which on a second thread is faster than one alone."""
 
@@ -280,10 +283,18 @@ class IntegerKernels:
         return padded.reshape(-1, self.panel, numbers.shape[1]).transpose(1, 2).contiguous()
 
     def room(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """Returns an unfilled tensor with large pages behind it."""
-        room = torch.empty(shape, dtype=dtype)
-        self.enlarge_pages(room)
-        return room
+        """Returns an unfilled tensor with large pages behind it, which begins where one does.
+
+        A last page of which less than half is used stays small ones.
+        """
+        size = math.prod(shape) * dtype.itemsize
+        pages = (size + LARGE_PAGE // 2) // LARGE_PAGE
+        if not pages:
+            return torch.empty(shape, dtype=dtype)
+        memory = torch.empty(size + 2 * LARGE_PAGE, dtype=torch.uint8)
+        start = -memory.data_ptr() % LARGE_PAGE
+        self.enlarge_pages(memory[start : start + pages * LARGE_PAGE])
+        return memory[start : start + size].view(dtype).view(shape)
 
     def enlarge_pages(self, memory: Tensor) -> None:
         self._library.turnout_large_pages(memory.data_ptr(), memory.nbytes)

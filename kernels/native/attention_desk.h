@@ -3,8 +3,8 @@
 #pragma once
 
 #include <type_traits>
-#include <vector>
 
+#include "aligned.h"
 #include "softmax.h"
 
 constexpr int64_t QUERIES = 64;  // rows that are multiplied together: tokens times heads
@@ -17,7 +17,7 @@ inline int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 
 // with them.
 struct Sums {
     int64_t dim, wide;
-    std::vector<float> scores, sums;  // scores: of a part of a KV head's rows, [QUERIES][POSITIONS]
+    AlignedVector<float> scores, sums;  // scores: of a part of a KV head's rows, [QUERIES][POSITIONS]
     float largest[PARTS * QUERIES], total[PARTS * QUERIES];
 
     Sums(int64_t dim, int64_t parts)
@@ -55,8 +55,8 @@ template <typename T>
 struct Desk : Sums {
     int64_t key_dim;
     float scale;
-    std::vector<T> queries, keys;
-    std::vector<float> values;
+    AlignedVector<T> queries, keys;
+    AlignedVector<float> values;
 
     Desk(int64_t key_dim, int64_t value_dim, float scale, int64_t parts)
         : Sums(value_dim, parts),

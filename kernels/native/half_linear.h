@@ -17,13 +17,22 @@ struct HalfTarget {
     }
 };
 
-inline void put(const HalfTarget& out, int64_t row, const Floats (&sums)[VECTORS]) {
+// What is added to the columns of a panel.
+struct HalfBias {
+    Floats columns[VECTORS];
+
+    explicit HalfBias(const HalfTarget& out) {
+        BFloat16 bias[PANEL] = {};
+        if (out.bias) std::copy_n(out.bias, std::min(PANEL, out.columns), bias);
+        for (int v = 0; v < VECTORS; v++) columns[v] = load(bias + v * WIDTH);
+    }
+};
+
+inline void put(const HalfTarget& out, int64_t row, const Floats (&sums)[VECTORS], const HalfBias& bias) {
     BFloat16 part[PANEL];
     BFloat16* const line = out.data + row * out.stride;
     BFloat16* const to = out.columns >= PANEL ? line : part;
-    BFloat16 bias[PANEL] = {};
-    if (out.bias) std::copy_n(out.bias, std::min(PANEL, out.columns), bias);
-    for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, sums[v] + load(bias + v * WIDTH));
+    for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, sums[v] + bias.columns[v]);
     if (to == part) std::copy_n(part, out.columns, line);
 }
 

@@ -9,6 +9,7 @@
 #include "team.h"
 #include "tile.h"
 #include "tile_bytes.h"
+#include "tile_rows.h"
 
 // Inputs whose sums are exact: 256 * 127 * 32767 < 2^31, of bytes 65536 * 127 * 255. As integers.py has them.
 constexpr int64_t PIECE = 256, PIECE_OF_BYTES = 65536;
@@ -30,11 +31,11 @@ struct Layer {
     int64_t groups() const { return (depth + group - 1) / group; }
 };
 
-// How x lies, by tiles of rows:
+// How x lies:
 //
-//   WORDS   [words][rows]: for vectors. Of 16 bits, four numbers are the words (0, 2) and (1, 3)
-//   BYTES   [TILE_ROWS][depth]
-//   PARTS   [2][TILE_ROWS][depth]: the low and the high bytes of 16 bits
+//   WORDS   by tiles of rows, [words][rows]: for vectors. Of 16 bits, four numbers are the words (0, 2) and (1, 3)
+//   BYTES   as TileRows
+//   PARTS   as TileRows, of which a block is the low and the high bytes of 16 rows of 16 bits
 enum class Order { WORDS, BYTES, PARTS };
 
 // Rows of 16 bits from which on tiles are expected to take less time than vectors: as long as for 16 rows.
@@ -50,7 +51,7 @@ inline Order order_of(const Layer& layer, int64_t rows) {
 // Rows of x that are multiplied together.
 struct Tile {
     int64_t first, rows;
-    int32_t* words;
+    int32_t* words;  // of WORDS alone
 };
 
 using Tiles = const Tile*;
@@ -59,8 +60,9 @@ using Tiles = const Tile*;
 struct Input {
     Order order;
     std::unique_ptr<int32_t[]> words;  // by tiles
-    std::unique_ptr<float[]> unit;     // [rows]
-    std::unique_ptr<float[]> totals;   // [rows][pieces]
+    TileRows by_tiles;
+    std::unique_ptr<float[]> unit;    // [rows]
+    std::unique_ptr<float[]> totals;  // [rows][pieces]
     std::vector<Tile> tiles;
 };
 
@@ -100,61 +102,72 @@ inline void put_words(const int16_t* numbers, int64_t depth, int32_t* words, int
     }
 }
 
-inline void put_parts(const int16_t* numbers, int64_t depth, uint8_t* low, uint8_t* high) {
-    for (int64_t k = 0; k < depth; k++) low[k] = (uint8_t)numbers[k], high[k] = (uint8_t)(numbers[k] >> 8);
+// Row r of a tile of 16 rows: its low bytes, and its high ones.
+inline void put_parts(const int16_t* numbers, int64_t depth, const TileRows& to, int64_t tile, int64_t r) {
+    for (int64_t k = 0; k < depth; k += STEP) {
+        uint8_t *const low = to.place(tile * BLOCK + r, k / STEP), *const high = low + TILE;
+        const int64_t count = std::min(STEP, depth - k);
+        for (int64_t i = 0; i < count; i++)
+            low[i] = (uint8_t)numbers[k + i], high[i] = (uint8_t)(numbers[k + i] >> 8);
+        std::fill(low + count, low + STEP, 0), std::fill(high + count, high + STEP, 0);
+    }
 }
 
-// A row of a tile, as 16 bits; numbers: room for the row.
+// Row r of a tile, as 16 bits; numbers: room for the row.
 template <typename X>
-inline void round_to_16_bits(const X* x, int64_t size, float factor, const Layer& layer, const Input& to,
-                             const Tile& tile, int64_t r, int16_t* numbers) {
+inline void round_to_16_bits(const X* x, int64_t size, float factor, const Layer& layer, const Input& to, int64_t tile,
+                             int64_t r, int16_t* numbers) {
+    const Tile& of = to.tiles[tile];
     round_row<int16_t>(x, size, factor, 0, (int32_t*)numbers, 1, layer.depth);
     for (int64_t piece = 0; layer.offset && piece < layer.pieces(); piece++) {
         const int64_t begin = piece * layer.piece(), end = std::min(layer.depth, begin + layer.piece());
-        to.totals[(tile.first + r) * layer.pieces() + piece] = total(numbers, begin, end);
+        to.totals[(of.first + r) * layer.pieces() + piece] = total(numbers, begin, end);
     }
-    uint8_t* const low = (uint8_t*)tile.words + r * layer.depth;
     if (to.order == Order::PARTS)
-        put_parts(numbers, layer.depth, low, low + TILE_ROWS * layer.depth);
+        put_parts(numbers, layer.depth, to.by_tiles, tile, r);
     else
-        put_words(numbers, layer.depth, tile.words + r, tile.rows);
+        put_words(numbers, layer.depth, of.words + r, of.rows);
 }
 
 template <typename X>
 inline void round_tile(const X* x, int64_t stride, int64_t size, float levels, const float* most_of, const Layer& layer,
-                       const Input& to, const Tile& tile, int16_t* numbers) {
-    for (int64_t r = 0; r < tile.rows; r++) {
-        const int64_t row = tile.first + r;
+                       const Input& to, int64_t tile, int16_t* numbers) {
+    const Tile& of = to.tiles[tile];
+    for (int64_t r = 0; r < of.rows; r++) {
+        const int64_t row = of.first + r;
         const X* from = x + row * stride;
         const float most = most_of ? most_of[row] : largest(from, size);
         const float factor = most - most == 0.0f ? levels / most : 0.0f;
         to.unit[row] = most / levels;
-        if (layer.in_word == 2)
+        if (layer.in_word == 2) {
             round_to_16_bits(from, size, factor, layer, to, tile, r, numbers);
-        else if (to.order == Order::BYTES)
-            round_row<uint8_t>(from, size, factor, ZERO, tile.words + r * layer.depth / 4, 1, layer.depth);
-        else
-            round_row<uint8_t>(from, size, factor, ZERO, tile.words + r, tile.rows, layer.depth);
+        } else if (to.order == Order::BYTES) {
+            round_row<uint8_t>(from, size, factor, ZERO, (int32_t*)numbers, 1, layer.depth);
+            to.by_tiles.put(row, 0, (const uint8_t*)numbers, layer.depth);
+        } else {
+            round_row<uint8_t>(from, size, factor, ZERO, of.words + r, of.rows, layer.depth);
+        }
     }
 }
 
 inline Input room_for(const Layer& layer, int64_t rows) {
     const Order order = order_of(layer, rows);
-    const bool by_tiles = order != Order::WORDS;
-    const int64_t words = layer.depth / layer.in_word;
-    const int64_t padded = by_tiles ? (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS : rows;
-    const int64_t read = padded * words + (by_tiles ? BYTES_UNIT / 4 : 0);  // a last tile may begin before the end
+    const int64_t words = layer.depth / layer.in_word, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
     Input input = {order,
-                   std::unique_ptr<int32_t[]>(new int32_t[read]),
+                   std::unique_ptr<int32_t[]>(order == Order::WORDS ? new int32_t[rows * words] : nullptr),
+                   TileRows(order == Order::WORDS ? 0 : order == Order::BYTES ? rows : tiles * BLOCK, layer.depth),
                    std::unique_ptr<float[]>(new float[rows]),
                    std::unique_ptr<float[]>(new float[rows * layer.pieces()]),
                    {}};
     for (int64_t row = 0, now; row < rows; row += now) {
-        now = by_tiles ? std::min(TILE_ROWS, rows - row) : next_rows(rows - row);
-        input.tiles.push_back({row, now, input.words.get() + row * words});
+        now = order == Order::WORDS ? next_rows(rows - row) : std::min(TILE_ROWS, rows - row);
+        input.tiles.push_back({row, now, input.words ? input.words.get() + row * words : nullptr});
     }
-    const int64_t whole = by_tiles ? rows / TILE_ROWS * TILE_ROWS : rows;
-    std::fill(input.words.get() + whole * words, input.words.get() + read, 0);
+    if (order == Order::PARTS && rows % TILE_ROWS)
+        for (int64_t row = rows % TILE_ROWS; row < TILE_ROWS; row++)
+            for (int64_t part = 0; part < 2; part++)
+                for (int64_t step = 0; step < input.by_tiles.steps; step++)
+                    std::memset(input.by_tiles.place((tiles - 1) * BLOCK + part * TILE_ROWS + row, step), 0, STEP);
     return input;
 }
 
@@ -163,8 +176,8 @@ template <typename X>
 void round_rows(const X* x, int64_t stride, int64_t size, float levels, const float* most_of, const Layer& layer,
                 const Input& to, int threads) {
     turnout::share_out(threads, to.tiles.size(), 1, [&](int64_t first, int64_t last) {
-        const std::unique_ptr<int16_t[]> numbers(layer.in_word == 2 ? new int16_t[layer.depth] : nullptr);
+        const std::unique_ptr<int16_t[]> numbers(new int16_t[layer.depth]);
         for (int64_t tile = first; tile < last; tile++)
-            round_tile(x, stride, size, levels, most_of, layer, to, to.tiles[tile], numbers.get());
+            round_tile(x, stride, size, levels, most_of, layer, to, tile, numbers.get());
     });
 }

@@ -18,6 +18,9 @@
 #include "integer_target.h"
 #include "linears.h"
 #include "team.h"
+#if defined(TILES)
+#include "tile_product.h"
+#endif
 
 namespace {
 
@@ -164,47 +167,51 @@ const Wide* widened(const Block<W>& block, Wide* wide) {
 
 #if defined(TILES)
 
-// The codes of one panel of a piece, as bytes [depth / 4][PANEL][4], with zeros up to a multiple of BYTES_UNIT.
-const int8_t* bytes_of(const Block<Pairs>& block, int8_t* room) {
-    if (block.depth % BYTES_UNIT == 0) return &block.data->code;
-    std::copy_n(&block.data->code, block.depth * PANEL, room);
+// The codes of one panel of a piece, as bytes [depth / 4][PANEL][4], behind `lead` inputs of zeros and before zeros up to
+// a multiple of BYTES_UNIT.
+const int8_t* bytes_of(const Block<Pairs>& block, int64_t lead, int8_t* room) {
+    if (!lead && block.depth % BYTES_UNIT == 0) return &block.data->code;
+    std::copy_n(&block.data->code, block.depth * PANEL, room + lead * PANEL);
     return room;
 }
 
-const int8_t* bytes_of(const Block<Nibbles>& block, int8_t* room) {
+const int8_t* bytes_of(const Block<Nibbles>& block, int64_t lead, int8_t* room) {
     for (int64_t i = 0; i < block.depth / 8 * PANEL; i += WIDTH) {
         const Words words = load_as<Words>(block.data + i);
         const Words four[] = {words & 0x0f0f0f0fu, (words >> 4) & 0x0f0f0f0fu};
-        int8_t* const to = room + i / PANEL * 8 * PANEL + i % PANEL * 4;
+        int8_t* const to = room + lead * PANEL + i / PANEL * 8 * PANEL + i % PANEL * 4;
         for (int half = 0; half < 2; half++) std::memcpy(to + half * 4 * PANEL, &four[half], sizeof four[half]);
     }
     return room;
 }
 
-template <Of X, typename S>
-void put_rows(const int32_t* sums, int64_t rows, const Target<S>& out) {
+// sums: of low bytes, and of high ones.
+template <typename S>
+void put_parts(const int32_t* sums, int64_t rows, const Target<S>& out) {
     for (int64_t row = 0; row < rows; row++) {
         Ints columns[VECTORS];
-        std::memcpy(columns, sums + row * PANEL, sizeof columns);
-        if constexpr (X == Of::PARTS)
-            for (int v = 0; v < VECTORS; v++)
-                columns[v] += load_as<Ints>(sums + (TILE_ROWS + row) * PANEL + v * WIDTH) * 256;
+        for (int v = 0; v < VECTORS; v++)
+            columns[v] = load_as<Ints>(sums + row * PANEL + v * WIDTH) +
+                         load_as<Ints>(sums + (TILE_ROWS + row) * PANEL + v * WIDTH) * 256;
         put(out, row, columns);
     }
 }
 
+// k: where the piece begins, perhaps within a step of tiles.
 template <typename W, typename S>
-void pass_parts(Tiles tiles, int64_t count, int64_t k, int64_t stride, const Block<W>& block, const Target<S>& out) {
-    alignas(64) int8_t room[PIECE * PANEL];
+void pass_parts(const Input& x, int64_t tile, int64_t count, int64_t k, const Block<W>& block, const Target<S>& out) {
+    alignas(64) int8_t room[(PIECE + BYTES_UNIT) * PANEL];
     alignas(64) int32_t sums[2 * TILE_ROWS * PANEL];
-    const int64_t depth = (block.depth + BYTES_UNIT - 1) / BYTES_UNIT * BYTES_UNIT;
-    std::fill(room + block.depth * PANEL, room + depth * PANEL, 0);
+    const int64_t lead = k % BYTES_UNIT, steps = (lead + block.depth + BYTES_UNIT - 1) / BYTES_UNIT;
+    std::fill(room, room + lead * PANEL, 0);
+    std::fill(room + (lead + block.depth) * PANEL, room + steps * BYTES_UNIT * PANEL, 0);
     for (int64_t panel = 0; panel < block.count; panel++) {
-        const int8_t* const codes = bytes_of(Block<W>{block.data + panel * block.apart, 1, 0, block.depth, 0}, room);
+        const Block<W> one = {block.data + panel * block.apart, 1, 0, block.depth, 0};
+        const int8_t* const codes = bytes_of(one, lead, room);
         const Target<S> columns = out.column(panel * PANEL);
-        for (Tiles x = tiles; x < tiles + count; x++) {
-            multiply_bytes<Of::PARTS>((const uint8_t*)x->words + k, stride, codes, depth, sums);
-            put_rows<Of::PARTS>(sums, x->rows, columns.row(x->first));
+        for (int64_t t = tile; t < tile + count; t++) {
+            multiply_parts(x.by_tiles.at(t * BLOCK, k / BYTES_UNIT), codes, steps, sums);
+            put_parts(sums, x.tiles[t].rows, columns.row(x.tiles[t].first));
         }
     }
 }
@@ -228,7 +235,7 @@ void pass(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Ta
 }
 
 struct Output {
-    float* sums;
+    float* sums;       // null: there is but one piece, whose go to `halves`
     BFloat16* halves;  // null: `sums` are it
     int32_t* exact;    // instead of both; null: there is no need for it
     int64_t stride;
@@ -242,7 +249,7 @@ Target<typename W::Scale> target_of(const Layer& layer, const Input& x, const Ou
     const int64_t pieces = layer.pieces(), groups = layer.groups();
     const int64_t line = (panel * groups + piece * layer.piece() / layer.group) * PANEL;
     return {
-        out.sums + panel * PANEL,
+        out.sums ? out.sums + panel * PANEL : nullptr,
         out.halves ? out.halves + panel * PANEL : nullptr,
         out.exact ? out.exact + panel * PANEL : nullptr,
         out.stride,
@@ -274,7 +281,7 @@ void multiply_piece(const Layer& layer, const Input& x, const Output& out, int64
 #if defined(TILES)
     if constexpr (W::IN_WORD == 2)
         if (x.order == Order::PARTS)
-            return pass_parts(x.tiles.data() + tile, tiles, k, layer.depth, block, target);
+            return pass_parts(x, tile, tiles, k, block, target);
 #endif
     pass(x.tiles.data() + tile, tiles, k, block, target);
 }
@@ -298,32 +305,35 @@ void multiply_panels(const Layer& layer, const Input& x, const Output& out, int6
 }
 
 #if defined(TILES)
-// By tiles, of which sums are as exact: two of x at once with both of a panel.
-template <>
-void multiply_panels<Fours>(const Layer& layer, const Input& x, const Output& out, int64_t first, int64_t last) {
-    alignas(64) int32_t sums[2 * TILE_ROWS * PANEL];
-    const int64_t tiles = x.tiles.size();
-    for (int64_t panel = first; panel < last; panel++)
-        for (int64_t piece = 0; piece < layer.pieces(); piece++) {
-            const int64_t k = piece * layer.piece(), depth = std::min(layer.piece(), layer.depth - k);
-            const int8_t* const codes = (const int8_t*)layer.packed + (panel * layer.depth + k) * PANEL;
-            const Target<float> target = target_of<Fours>(layer, x, out, piece, panel);
-            for (int64_t tile = 0; tile < tiles; tile += 2) {
-                const uint8_t* const bytes = (const uint8_t*)x.tiles[tile].words + k;
-                const int64_t both = std::min<int64_t>(2, tiles - tile);
-                if (both == 2)
-                    multiply_bytes<Of::TWO>(bytes, layer.depth, codes, depth, sums);
-                else
-                    multiply_bytes<Of::ONE>(bytes, layer.depth, codes, depth, sums);
-                for (Tiles t = &x.tiles[tile]; t < &x.tiles[tile] + both; t++)
-                    put_rows<Of::ONE>(sums + (t - &x.tiles[tile]) * TILE_ROWS * PANEL, t->rows, target.row(t->first));
+
+// Bytes by tiles, whose sums are as exact.
+void multiply_bytes(const Layer& layer, const Input& x, const Output& out, int64_t begin, int64_t end, int threads) {
+    for (int64_t piece = 0; piece < layer.pieces(); piece++) {
+        const int64_t k = piece * layer.piece(), till = std::min(layer.depth, k + layer.piece());
+        const Target<float> target = target_of<Fours>(layer, x, out, piece, 0);
+        const auto finish = [&](int64_t first, int64_t rows, int64_t panel, const int32_t* sums) {
+            const Target<float> to = target.column(panel * PANEL).row(first);
+            for (int64_t row = 0; row < rows; row++) {
+                Ints columns[VECTORS];
+                std::memcpy(columns, sums + row * PANEL, sizeof columns);
+                put(to, row, columns);
             }
-        }
+        };
+        const int64_t size = target.to_halves() ? sizeof(BFloat16) : sizeof(float);
+        const void* const data = target.to_halves() ? (const void*)target.halves : target.data;
+        const OutLines lines = {(const char*)data, out.stride * size, PANEL * size};
+        TileProduct<Numbers::BYTES, decltype(finish)>(x.by_tiles, layer.packed, k / STEP, till / STEP, lines, finish)
+            .run(begin, end, threads);
+    }
 }
+
 #endif
 
 template <typename W>
 void multiply(const Layer& layer, const Input& x, const Output& out, int64_t begin, int64_t end, int threads) {
+#if defined(TILES)
+    if (x.order == Order::BYTES) return multiply_bytes(layer, x, out, begin, end, threads);
+#endif
     turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
 #if defined(TILES)
         const WholeTiles registers;
@@ -346,7 +356,8 @@ Input input_of(const Layer& layer, const void* x, int64_t rows, int64_t inputs, 
 void compute(const Layer& layer, const void* x, void* out, int64_t rows, int64_t inputs, int64_t stride, int kind,
              float levels, const float* most_of, int half, int64_t first, int64_t last, int threads) {
     const Input input = input_of(layer, x, rows, inputs, stride, levels, most_of, half, threads);
-    const std::unique_ptr<float[]> room(half ? new float[rows * layer.outputs] : nullptr);
+    const bool sums = half && layer.pieces() > 1;
+    const std::unique_ptr<float[]> room(sums ? new float[rows * layer.outputs] : nullptr);
     const Output output = {half ? room.get() : (float*)out, half ? (BFloat16*)out : nullptr, nullptr, layer.outputs};
     if (kind == 0)
         multiply<Fours>(layer, input, output, first, last, threads);
@@ -369,10 +380,9 @@ void finish_sums(const int32_t* sums, const float* scale, const float* bias, con
                  int64_t rows, int64_t outputs, float levels, int half, int threads) {
     const int64_t panels = (outputs + PANEL - 1) / PANEL;
     turnout::share_out(threads, rows, NUMBERS_AT_ONCE / outputs + 1, [&](int64_t first, int64_t last) {
-        const std::unique_ptr<float[]> wide(half ? new float[outputs] : nullptr);
         for (int64_t row = first; row < last; row++) {
             const float unit = most_of[row] / levels;
-            float* const data = half ? wide.get() : (float*)out + row * outputs;
+            float* const data = half ? nullptr : (float*)out + row * outputs;
             BFloat16* const halves = half ? (BFloat16*)out + row * outputs : nullptr;
             const Target<float> target = {data, halves, nullptr, 0, outputs, nullptr, scale, nullptr, 0, PANEL,
                                           bias, &unit, nullptr, 0, 0, true, true};

@@ -9,7 +9,7 @@
 // What a piece's sums become.
 template <typename S>
 struct Target {
-    float* data;       // [rows][columns]: of pieces before the last
+    float* data;       // [rows][columns]: of pieces before the last; null: there are none
     BFloat16* halves;  // and where the last one's go, in bfloat16; null: to `data`, too
     int32_t* exact;    // [rows][whole panels]: where the only piece's go as they are, for `Target` later; null: they do not
     int64_t stride;
@@ -25,10 +25,12 @@ struct Target {
     float center;
     bool first, last;  // of the pieces
 
+    bool to_halves() const { return last && halves; }
+
     Target column(int64_t count) const {
         Target next = *this;
         const int64_t panels = count / PANEL;
-        next.data += count, next.halves += halves ? count : 0, next.exact += exact ? count : 0;
+        next.data += data ? count : 0, next.halves += halves ? count : 0, next.exact += exact ? count : 0;
         next.columns -= count, next.scale += panels * scale_apart;
         if (shift) next.shift += panels * shift_apart;
         if (offset) next.offset += panels * scale_apart;
@@ -38,7 +40,7 @@ struct Target {
 
     Target row(int64_t count) const {
         Target next = *this;
-        next.data += count * stride, next.halves += halves ? count * stride : 0;
+        next.data += data ? count * stride : 0, next.halves += halves ? count * stride : 0;
         next.exact += exact ? count * stride : 0;
         next.unit += count, next.totals += count * apart;
         return next;
@@ -63,11 +65,12 @@ inline void put_exactly(const Target<S>& out, int64_t row, const Ints (&sums)[VE
 template <typename S>
 inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
     if (out.exact) return put_exactly(out, row, sums);
-    float* line = out.data + row * out.stride;
-    const bool whole = out.columns >= PANEL;
+    const int64_t columns = std::min(PANEL, out.columns);
     float part[PANEL] = {};
-    if (!whole) std::copy(line, line + out.columns, part);
-    float* to = whole ? line : part;
+    float* const line = out.data ? out.data + row * out.stride : part;
+    const bool whole = columns == PANEL && !out.to_halves();
+    if (!whole && !out.first) std::copy_n(line, columns, part);
+    float* const to = whole ? line : part;
     for (int v = 0; v < VECTORS; v++) {
         const Ints sum = out.shift ? sums[v] + load_as<Ints>(out.shift + v * WIDTH) : sums[v];
         const Floats scale = load(out.scale + v * WIDTH);
@@ -83,9 +86,8 @@ inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) 
         }
         store(to + v * WIDTH, value);
     }
-    const int64_t columns = std::min(PANEL, out.columns);
-    if (out.last && out.halves)
+    if (out.to_halves())
         narrow_row(to, out.halves + row * out.stride, columns);
     else if (!whole)
-        std::copy(part, part + columns, line);
+        std::copy_n(part, columns, line);
 }

@@ -20,8 +20,11 @@ template <int R, int G>
 inline void tile_rows(HalfMatrix x, const PairPanels& panels, const HalfTarget& out) {
     Floats sums[G][R][VECTORS];
     tile<R, G>(x, panels, sums);
-    for (int g = 0; g < G; g++)
-        for (int r = 0; r < R; r++) put(out.column(g * PANEL), r, sums[g][r]);
+    for (int g = 0; g < G; g++) {
+        const HalfTarget columns = out.column(g * PANEL);
+        const HalfBias bias(columns);
+        for (int r = 0; r < R; r++) put(columns, r, sums[g][r], bias);
+    }
 }
 
 template <int R>

@@ -2,6 +2,7 @@
 // weights of positions are rounded to bfloat16, as those of FlashAttention on GPUs are, and added up as floats.
 #pragma once
 
+#include "aligned.h"
 #include "attention_desk.h"
 #include "tiles.h"
 
@@ -15,9 +16,9 @@ struct TileDesk : Sums {
     const WholeTiles registers;
     int64_t key_dim, key_wide;
     float scale;
-    std::vector<BFloat16> queries;  // [parts * QUERIES][key_wide], and rows to read behind a KV head's last ones
-    std::vector<BFloat16> keys, weights, values;
-    std::vector<float> seen;  // of a block of positions: [QUERIES][wide]
+    AlignedVector<BFloat16> queries;  // [parts * QUERIES][key_wide], and rows to read behind a KV head's last ones
+    AlignedVector<BFloat16> keys, weights, values;
+    AlignedVector<float> seen;  // of a block of positions: [QUERIES][wide]
 
     TileDesk(int64_t key_dim, int64_t value_dim, float scale, int64_t parts)
         : Sums(value_dim, parts),

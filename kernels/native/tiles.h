@@ -26,9 +26,11 @@ class WholeTiles {
     WholeTiles(const WholeTiles&) = delete;
 };
 
-// Macros, since a tile's number is part of the instruction.
+// Macros, since a tile's number is part of the instruction. TILE_STREAM loads what is not read again soon: it leaves
+// the first-level cache to what is.
 #define TILE_ZERO(t) _tile_zero(t)
 #define TILE_LOAD(t, from, stride) _tile_loadd(t, from, stride)
+#define TILE_STREAM(t, from, stride) _tile_stream_loadd(t, from, stride)
 #define TILE_STORE(t, to, stride) _tile_stored(t, to, stride)
 #define TILE_ADD_PAIRS(c, a, b) _tile_dpbf16ps(c, a, b)
 #define TILE_ADD_BYTES(c, a, b) _tile_dpbusd(c, a, b)
@@ -50,6 +52,7 @@ class WholeTiles {
 
 #define TILE_ZERO(t) (emulated_tiles[t] = {})
 #define TILE_LOAD(t, from, stride) load_emulated(t, from, stride)
+#define TILE_STREAM(t, from, stride) load_emulated(t, from, stride)
 #define TILE_STORE(t, to, stride) store_emulated(t, to, stride)
 #define TILE_ADD_PAIRS(c, a, b) add_emulated_pairs(c, a, b)
 #define TILE_ADD_BYTES(c, a, b) add_emulated_bytes<uint8_t>(c, a, b)

@@ -63,6 +63,18 @@ def test_linear_in_bfloat16(kernels: CpuKernels, rows: int, inputs: int, outputs
         assert (error <= 2**-8 * exact.abs() + 1e-5 * sizes).all()
 
 
+@pytest.mark.parametrize("rows", [40, 300])
+def test_a_large_layer_in_bfloat16(kernels: CpuKernels, rows: int) -> None:
+    """Of so many inputs, outputs and rows, products by tiles are cut in each of the three."""
+    weight, x = normal(490, 1640, dtype=torch.bfloat16), normal(rows, 1640, dtype=torch.bfloat16, seed=1)
+    packed = kernels.pack([weight])
+    found, exact = kernels.linear(x, packed, None), F.linear(x.double(), weight.double())
+    sizes = F.linear(x.abs().double(), weight.abs().double())
+    assert ((found.double() - exact).abs() <= 2**-8 * exact.abs() + 1e-5 * sizes).all()
+    for row in (0, rows - 1):
+        assert torch.equal(kernels.linear(x[row : row + 1], packed, None), found[row : row + 1])
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_several_linear_layers_of_one_input(kernels: CpuKernels, dtype: torch.dtype) -> None:
     weights = [normal(n, 40, dtype=dtype, seed=n) for n in (20, 3, 50)]

@@ -78,6 +78,17 @@ def test_eight_bits(
     assert_close(kernels.linear(x, packed).double() - bias, x, weight, kernels.levels(precision))
 
 
+@pytest.mark.parametrize("rows", [40, 300])
+def test_a_large_layer_of_eight_bits(kernels: IntegerKernels, rows: int) -> None:
+    """Of so many inputs, outputs and rows, products by tiles are cut in each of the three."""
+    packed, weight, bias = eight_bits(kernels, 3200, 490, Precision.W8A8)
+    x = normal(rows, 3200, seed=2)
+    found = kernels.linear(x, packed)
+    assert_close(found.double() - bias, x, weight, kernels.levels(Precision.W8A8))
+    for row in (0, rows - 1):
+        assert torch.equal(kernels.linear(x[row : row + 1], packed), found[row : row + 1])
+
+
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("inputs", "outputs", "group"), GROUPED)
 def test_four_bits(kernels: IntegerKernels, rows: int, inputs: int, outputs: int, group: int) -> None:
