@@ -4,27 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gate.h"
 #include "team.h"
 #include "vector.h"
 
 namespace {
 
 constexpr int64_t WORTHWHILE = 1 << 15;  // numbers, from which on a second thread is quicker than none
-
-template <typename T>
-inline Floats rounded(Floats x) {
-    if constexpr (sizeof(T) == sizeof(float)) return x;
-    T kept[WIDTH];
-    store(kept, x);
-    return load(kept);
-}
-
-template <typename T>
-inline float rounded(float x) {
-    T kept;
-    narrow(x, &kept);
-    return widen(kept);
-}
 
 template <typename T>
 void norm_row(T* x, const T* delta, const T* weight, T* out, int64_t size, float eps) {
@@ -34,7 +20,7 @@ void norm_row(T* x, const T* delta, const T* weight, T* out, int64_t size, float
     for (; i + WIDTH <= size; i += WIDTH) {
         Floats value = load(x + i);
         if (delta) {
-            value = rounded<T>(value + load(delta + i));
+            value = rounded_to<T>(value + load(delta + i));
             store(x + i, value);
         }
         squares += value * value;
@@ -45,8 +31,8 @@ void norm_row(T* x, const T* delta, const T* weight, T* out, int64_t size, float
     }
     const float factor = 1.0f / std::sqrt((sum(squares) + rest) / (float)size + eps);
     for (i = 0; i + WIDTH <= size; i += WIDTH)
-        store(out + i, load(weight + i) * rounded<T>(load(x + i) * factor));
-    for (; i < size; i++) narrow(widen(weight[i]) * rounded<T>(widen(x[i]) * factor), out + i);
+        store(out + i, load(weight + i) * rounded_to<T>(load(x + i) * factor));
+    for (; i < size; i++) narrow(widen(weight[i]) * rounded_to<T>(widen(x[i]) * factor), out + i);
 }
 
 template <typename T>
@@ -73,13 +59,11 @@ template <typename T>
 void gate_row(const T* gate, const T* up, T* out, int64_t size) {
     int64_t i = 0;
     for (; i + WIDTH <= size; i += WIDTH) {
-        const Floats value = load(gate + i);
-        const Floats silu = rounded<T>(value / (1.0f + exponential(smaller(-value, splat(88.0f)))));
-        store(out + i, silu * load(up + i));
+        store(out + i, gated<T>(load(gate + i), load(up + i)));
     }
     for (; i < size; i++) {
         const float value = widen(gate[i]);
-        narrow(rounded<T>(value / (1.0f + std::exp(-value))) * widen(up[i]), out + i);
+        narrow(rounded_to<T>(value / (1.0f + std::exp(-value))) * widen(up[i]), out + i);
     }
 }
 

@@ -106,14 +106,6 @@ void activate(T* x, int64_t rows, int64_t size, bool by_tanh, int threads) {
 }
 
 template <typename T>
-inline Floats rounded(Floats x) {
-    if constexpr (sizeof(T) == sizeof(float)) return x;
-    T kept[WIDTH];
-    store(kept, x);
-    return load(kept);
-}
-
-template <typename T>
 void gate(const T* both, T* out, int64_t rows, int64_t size, int threads) {
     turnout::share_out(threads, rows, WORTHWHILE / size + 1, [&](int64_t first, int64_t last) {
         for (int64_t row = first; row < last; row++) {
@@ -121,7 +113,7 @@ void gate(const T* both, T* out, int64_t rows, int64_t size, int threads) {
             const T* const up = both + (2 * row + 1) * size;
             std::copy_n(both + 2 * row * size, size, to);
             map_row(to, size, [&](Floats value, int64_t i) {
-                return rounded<T>(gelu(value)) * load_part(up, i, size);
+                return rounded_to<T>(gelu(value)) * load_part(up, i, size);
             });
         }
     });

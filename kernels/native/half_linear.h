@@ -28,11 +28,11 @@ struct HalfBias {
     }
 };
 
-inline void put(const HalfTarget& out, int64_t row, const Floats (&sums)[VECTORS], const HalfBias& bias) {
+inline void put(const HalfTarget& out, int64_t row, const Floats (&columns)[VECTORS]) {
     BFloat16 part[PANEL];
     BFloat16* const line = out.data + row * out.stride;
     BFloat16* const to = out.columns >= PANEL ? line : part;
-    for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, sums[v] + bias.columns[v]);
+    for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, columns[v]);
     if (to == part) std::copy_n(part, out.columns, line);
 }
 
@@ -47,3 +47,10 @@ constexpr int64_t HALF_UNIT = 2;
 // there are no tiles, in pair_linear.cpp.
 void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t first, int64_t last,
                      const HalfTarget& out, int threads);
+
+#if defined(TILES)
+// out[rows][columns] = silu(gate) * up, of a layer of as many gates and then as many ups, in whole panels; `out` has the
+// bias of both.
+void multiply_gated_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, const HalfTarget& out,
+                           int threads);
+#endif

@@ -19,6 +19,7 @@
 #include "linears.h"
 #include "team.h"
 #if defined(TILES)
+#include "gate.h"
 #include "tile_product.h"
 #endif
 
@@ -311,7 +312,7 @@ void multiply_bytes(const Layer& layer, const Input& x, const Output& out, int64
     for (int64_t piece = 0; piece < layer.pieces(); piece++) {
         const int64_t k = piece * layer.piece(), till = std::min(layer.depth, k + layer.piece());
         const Target<float> target = target_of<Fours>(layer, x, out, piece, 0);
-        const auto finish = [&](int64_t first, int64_t rows, int64_t panel, const int32_t* sums) {
+        const auto finish = [&](int64_t first, int64_t rows, int64_t panel, const int32_t* sums, const int32_t*) {
             const Target<float> to = target.column(panel * PANEL).row(first);
             for (int64_t row = 0; row < rows; row++) {
                 Ints columns[VECTORS];
@@ -322,9 +323,32 @@ void multiply_bytes(const Layer& layer, const Input& x, const Output& out, int64
         const int64_t size = target.to_halves() ? sizeof(BFloat16) : sizeof(float);
         const void* const data = target.to_halves() ? (const void*)target.halves : target.data;
         const OutLines lines = {(const char*)data, out.stride * size, PANEL * size};
-        TileProduct<Numbers::BYTES, decltype(finish)>(x.by_tiles, layer.packed, k / STEP, till / STEP, lines, finish)
+        tile_product<Numbers::BYTES>(x.by_tiles, layer.packed, k / STEP, till / STEP, 0, lines, finish)
             .run(begin, end, threads);
     }
+}
+
+// out: [rows][size], of a layer of so many gates and then so many ups.
+void multiply_gated_bytes(const Layer& layer, const Input& x, BFloat16* out, int64_t size, int threads) {
+    const int64_t panels = size / PANEL;
+    const Target<float> target = target_of<Fours>(layer, x, {nullptr, nullptr, nullptr, 0}, 0, 0);
+    const auto finish = [&](int64_t first, int64_t rows, int64_t panel, const int32_t* gates, const int32_t* ups) {
+        const Target<float> of_gate = target.column(panel * PANEL).row(first);
+        const Target<float> of_up = target.column((panels + panel) * PANEL).row(first);
+        BFloat16* to = out + first * size + panel * PANEL;
+        for (int64_t row = 0; row < rows; row++, to += size, gates += PANEL, ups += PANEL) {
+            Ints sums[VECTORS];
+            Floats gate[VECTORS], up[VECTORS];
+            std::memcpy(sums, gates, sizeof sums), results(of_gate, row, sums, nullptr, gate);
+            std::memcpy(sums, ups, sizeof sums), results(of_up, row, sums, nullptr, up);
+            for (int v = 0; v < VECTORS; v++)
+                store(to + v * WIDTH,
+                      gated<BFloat16>(rounded_to<BFloat16>(gate[v]), rounded_to<BFloat16>(up[v])));
+        }
+    };
+    const OutLines lines = {(const char*)out, size * (int64_t)sizeof(BFloat16), PANEL * (int64_t)sizeof(BFloat16)};
+    tile_product<Numbers::BYTES>(x.by_tiles, layer.packed, 0, x.by_tiles.steps, panels, lines, finish)
+        .run(0, panels, threads);
 }
 
 #endif
@@ -405,6 +429,18 @@ void integer_panels(const Linear& linear, const void* x, void* out, int64_t rows
     compute(layer, x, out, rows, linear.inputs, linear.inputs, kind, (float)linear.levels, most_of, half, first, last,
             1);
 }
+
+#if defined(TILES)
+bool gated_bytes(const Linear& linear, const void* x, void* out, int64_t rows, int threads) {
+    const Layer layer = {linear.numbers, linear.shift, linear.scale, linear.offset, (const float*)linear.bias,
+                         linear.depth, linear.outputs, linear.group, 4};
+    if (layer.pieces() > 1) return false;
+    const Input input = input_of(layer, x, rows, linear.inputs, linear.inputs, (float)linear.levels, nullptr, true,
+                                 threads);
+    multiply_gated_bytes(layer, input, (BFloat16*)out, linear.outputs / 2, threads);
+    return true;
+}
+#endif
 
 bool largest_of_ranks(void* group, const void* x, float* most, int64_t rows, int64_t inputs, int half, int threads) {
     turnout::share_out(threads, rows, NUMBERS_AT_ONCE / inputs + 1, [&](int64_t first, int64_t last) {

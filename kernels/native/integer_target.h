@@ -47,13 +47,6 @@ struct Target {
     }
 };
 
-inline void narrow_row(const float* from, BFloat16* to, int64_t count) {
-    if (count == PANEL)
-        for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, load(from + v * WIDTH));
-    else
-        for (int64_t i = 0; i < count; i++) narrow(from[i], to + i);
-}
-
 template <typename S>
 inline void put_exactly(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
     for (int v = 0; v < VECTORS; v++) {
@@ -62,32 +55,46 @@ inline void put_exactly(const Target<S>& out, int64_t row, const Ints (&sums)[VE
     }
 }
 
+// What a row's sums become; before: the sums of pieces before, if there are some.
+template <typename S>
+inline void results(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS], const float* before,
+                    Floats (&values)[VECTORS]) {
+    for (int v = 0; v < VECTORS; v++) {
+        const Ints sum = out.shift ? sums[v] + load_as<Ints>(out.shift + v * WIDTH) : sums[v];
+        const Floats scale = load(out.scale + v * WIDTH);
+        values[v] = __builtin_convertvector(sum, Floats) * scale;
+        if (out.offset) {
+            const Floats offset = load(out.offset + v * WIDTH) - out.center * scale;
+            values[v] += out.totals[row * out.apart] * offset;
+        }
+        if (!out.first) values[v] += load(before + v * WIDTH);
+        if (out.last) {
+            values[v] *= splat(out.unit[row]);
+            if (out.bias) values[v] = rounded(values[v]) + load(out.bias + v * WIDTH);
+        }
+    }
+}
+
 template <typename S>
 inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
     if (out.exact) return put_exactly(out, row, sums);
     const int64_t columns = std::min(PANEL, out.columns);
+    const bool whole = columns == PANEL;
     float part[PANEL] = {};
     float* const line = out.data ? out.data + row * out.stride : part;
-    const bool whole = columns == PANEL && !out.to_halves();
     if (!whole && !out.first) std::copy_n(line, columns, part);
-    float* const to = whole ? line : part;
-    for (int v = 0; v < VECTORS; v++) {
-        const Ints sum = out.shift ? sums[v] + load_as<Ints>(out.shift + v * WIDTH) : sums[v];
-        const Floats scale = load(out.scale + v * WIDTH);
-        Floats value = __builtin_convertvector(sum, Floats) * scale;
-        if (out.offset) {
-            const Floats offset = load(out.offset + v * WIDTH) - out.center * scale;
-            value += out.totals[row * out.apart] * offset;
-        }
-        if (!out.first) value += load(to + v * WIDTH);
-        if (out.last) {
-            value *= splat(out.unit[row]);
-            if (out.bias) value = rounded(value) + load(out.bias + v * WIDTH);
-        }
-        store(to + v * WIDTH, value);
+    Floats values[VECTORS];
+    results(out, row, sums, whole ? line : part, values);
+    const auto store_to = [&](auto* to) {
+        for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, values[v]);
+    };
+    if (out.to_halves()) {
+        BFloat16 halves[PANEL];
+        BFloat16* const to = out.halves + row * out.stride;
+        store_to(whole ? to : halves);
+        if (!whole) std::copy_n(halves, columns, to);
+    } else {
+        store_to(whole ? line : part);
+        if (!whole) std::copy_n(part, columns, line);
     }
-    if (out.to_halves())
-        narrow_row(to, out.halves + row * out.stride, columns);
-    else if (!whole)
-        std::copy_n(part, columns, line);
 }

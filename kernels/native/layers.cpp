@@ -47,25 +47,28 @@ struct Step {
     void* behind(void* numbers, int64_t count) const { return (char*)numbers + count * (half ? 2 : 4); }
 };
 
-void linear(const Linear& layer, const void* x, void* out, const Step& step, const float* most_of = nullptr) {
+int threads_for(const Linear& layer, const Step& step) {
     const int64_t products = step.tokens * layer.inputs * layer.outputs;
-    const int threads = (int)step.threads;
+    return products > (rounds(layer) ? INTEGERS_WORTHWHILE : WORTHWHILE) ? (int)step.threads : 1;
+}
+
+void linear(const Linear& layer, const void* x, void* out, const Step& step, const float* most_of = nullptr) {
+    const int threads = threads_for(layer, step);
     if (layer.kind == HALVES)
         turnout_half_linear(layer.numbers, x, layer.bias, out, step.tokens, layer.inputs, layer.outputs,
-                            layer.inputs, products > WORTHWHILE ? threads : 1);
+                            layer.inputs, threads);
     else if (layer.kind >= BLOCKS)
         turnout_block_linear(layer.numbers, (const float*)layer.bias, x, out, step.tokens, layer.inputs,
                              layer.outputs, layer.inputs, (int)(layer.kind - BLOCKS), (int)step.half,
-                             products > WORTHWHILE ? threads : 1);
+                             threads);
     else if (layer.kind >= INTEGERS)
         turnout_integer_linear(layer.numbers, layer.shift, layer.scale, layer.offset, (const float*)layer.bias, x,
                                out, step.tokens, layer.inputs, layer.depth, layer.outputs, layer.group,
                                layer.inputs, (int)(layer.kind - INTEGERS), (float)layer.levels, (int)step.half,
-                               products > INTEGERS_WORTHWHILE ? threads : 1, most_of);
+                               threads, most_of);
     else
         turnout_linear(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, step.tokens,
-                       layer.inputs, layer.outputs, layer.inputs, layer.kind == BFLOAT16, false,
-                       products > WORTHWHILE ? threads : 1);
+                       layer.inputs, layer.outputs, layer.inputs, layer.kind == BFLOAT16, false, threads);
 }
 
 void norm(const void* weight, bool add, const Step& step) {
@@ -111,9 +114,8 @@ void attention(const Layer& layer, const Step& step) {
 bool shared(const Linear& layer, const Step& step) {
     const int threads = (int)step.threads;
     if (step.group && adds_integers(layer, step.group))
-        return integer_linear_of_ranks(
-            layer, step.group, step.narrow, step.delta, step.tokens, (int)step.half,
-            step.tokens * layer.inputs * layer.outputs > INTEGERS_WORTHWHILE ? threads : 1);
+        return integer_linear_of_ranks(layer, step.group, step.narrow, step.delta, step.tokens, (int)step.half,
+                                       threads_for(layer, step));
     const bool exchanges = step.group && rounds(layer);
     const std::unique_ptr<float[]> most(exchanges ? new float[step.tokens] : nullptr);
     if (exchanges && !largest_of_ranks(step.group, step.narrow, most.get(), step.tokens, layer.inputs, (int)step.half,
@@ -127,9 +129,11 @@ bool shared(const Linear& layer, const Step& step) {
 bool rest(const Layer& layer, const Step& step) {
     if (!shared(layer.out, step)) return false;
     norm(layer.middle_norm, true, step);
-    linear(layer.gate_up, step.normed, step.wide, step);
-    turnout_gate(step.wide, step.narrow, step.tokens, layer.down.inputs, (int)step.half,
-                 (int)step.threads);
+    if (!step.half || !gated_linear(layer.gate_up, step.normed, step.narrow, step.tokens,
+                                     threads_for(layer.gate_up, step))) {
+        linear(layer.gate_up, step.normed, step.wide, step);
+        turnout_gate(step.wide, step.narrow, step.tokens, layer.down.inputs, (int)step.half, (int)step.threads);
+    }
     return shared(layer.down, step);
 }
 

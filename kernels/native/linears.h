@@ -61,3 +61,7 @@ inline void linear_panels(const Linear& layer, const void* x, void* out, int64_t
         float_panels(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, rows, layer.inputs,
                      layer.outputs, layer.kind == BFLOAT16, first, last);
 }
+
+// out[rows][outputs / 2] = silu(gate) * up, all in bfloat16, of a layer of as many gates and then as many ups: to the bits
+// of turnout_gate after the layer. False: this kind of layer has none by tiles, and nothing was done.
+bool gated_linear(const Linear& layer, const void* x, void* out, int64_t rows, int threads);

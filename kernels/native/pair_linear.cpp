@@ -23,7 +23,10 @@ inline void tile_rows(HalfMatrix x, const PairPanels& panels, const HalfTarget& 
     for (int g = 0; g < G; g++) {
         const HalfTarget columns = out.column(g * PANEL);
         const HalfBias bias(columns);
-        for (int r = 0; r < R; r++) put(columns, r, sums[g][r], bias);
+        for (int r = 0; r < R; r++) {
+            for (int v = 0; v < VECTORS; v++) sums[g][r][v] += bias.columns[v];
+            put(columns, r, sums[g][r]);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 #if defined(TILES)
 
+#include "gate.h"
 #include "half_linear.h"
 #include "tile_product.h"
 
@@ -28,23 +29,48 @@ TileRows by_tiles(HalfMatrix x, int64_t rows, int64_t inputs, int threads) {
     return tiles;
 }
 
+inline void load_sums(const int32_t* sums, int64_t row, const HalfBias& bias, Floats (&columns)[VECTORS]) {
+    for (int v = 0; v < VECTORS; v++)
+        columns[v] = load_as<Floats>(sums + row * PANEL + v * WIDTH) + bias.columns[v];
+}
+
 }  // namespace
 
 void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t begin,
                      int64_t end, const HalfTarget& out, int threads) {
     const TileRows tiles = by_tiles(x, rows, inputs, threads);
-    const auto finish = [&](int64_t row, int64_t count, int64_t panel, const int32_t* sums) {
+    const auto finish = [&](int64_t row, int64_t count, int64_t panel, const int32_t* sums, const int32_t*) {
         HalfTarget to = out.column(panel * PANEL);
         to.data += row * out.stride;
         const HalfBias bias(to);
         for (int64_t r = 0; r < count; r++) {
             Floats columns[VECTORS];
-            for (int v = 0; v < VECTORS; v++) columns[v] = load_as<Floats>(sums + r * PANEL + v * WIDTH);
-            put(to, r, columns, bias);
+            load_sums(sums, r, bias, columns);
+            put(to, r, columns);
         }
     };
     const OutLines lines = {(const char*)out.data, out.stride * BYTES, PANEL * BYTES};
-    TileProduct<Numbers::PAIRS, decltype(finish)>(tiles, packed, 0, tiles.steps, lines, finish).run(begin, end, threads);
+    tile_product<Numbers::PAIRS>(tiles, packed, 0, tiles.steps, 0, lines, finish).run(begin, end, threads);
+}
+
+void multiply_gated_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, const HalfTarget& out,
+                           int threads) {
+    const TileRows tiles = by_tiles(x, rows, inputs, threads);
+    const int64_t panels = out.columns / PANEL;
+    const HalfTarget both = {out.data, out.stride, 2 * out.columns, out.bias};
+    const auto finish = [&](int64_t row, int64_t count, int64_t panel, const int32_t* gates, const int32_t* ups) {
+        const HalfBias of_gate(both.column(panel * PANEL)), of_up(both.column((panels + panel) * PANEL));
+        BFloat16* to = out.data + row * out.stride + panel * PANEL;
+        for (int64_t r = 0; r < count; r++, to += out.stride) {
+            Floats gate[VECTORS], up[VECTORS];
+            load_sums(gates, r, of_gate, gate), load_sums(ups, r, of_up, up);
+            for (int v = 0; v < VECTORS; v++)
+                store(to + v * WIDTH,
+                      gated<BFloat16>(rounded_to<BFloat16>(gate[v]), rounded_to<BFloat16>(up[v])));
+        }
+    };
+    const OutLines lines = {(const char*)out.data, out.stride * BYTES, PANEL * BYTES};
+    tile_product<Numbers::PAIRS>(tiles, packed, 0, tiles.steps, panels, lines, finish).run(0, panels, threads);
 }
 
 #endif

@@ -28,24 +28,25 @@ class Cut {
    public:
     int64_t band, bands;    // rows of x
     int64_t slab;           // steps
-    int64_t piece, group;   // steps and panels
-    int64_t chunk, chunks;  // panels of a turn
+    int64_t piece, group;   // steps and items
+    int64_t chunk, chunks;  // items of a turn
+    int64_t width;          // panels of an item
     bool slabs;             // whether there are several, and sums to keep between them
     bool few;               // rows, which pass panels from end to end, as these lie in memory
 
-    Cut(int64_t padded, int64_t steps, int64_t panels, int threads)
-        : slabs(steps > NO_SLABS && padded > BLOCK), few(padded <= BLOCK) {
+    Cut(int64_t padded, int64_t steps, int64_t items, int64_t width, int threads)
+        : width(width), slabs(steps > NO_SLABS && padded > BLOCK), few(padded <= BLOCK) {
         const int64_t most = slabs ? BAND : std::max(BLOCK, BYTES_OF_BAND / STEP / steps);
         band = (even(padded, most) + BLOCK - 1) / BLOCK * BLOCK;
         slab = slabs ? even(steps, SLAB) : steps;
         piece = few ? slab : even(slab, PIECE);
-        group = few ? 1 : GROUP;
-        chunk = slabs ? even(panels, CHUNK) : even(panels, std::max<int64_t>(1, panels / (TURNS * threads)));
+        group = few ? 1 : GROUP / width;
+        chunk = even(items, slabs ? CHUNK / width : std::max<int64_t>(1, items / (TURNS * threads)));
         bands = (padded + band - 1) / band;
-        chunks = (panels + chunk - 1) / chunk;
+        chunks = (items + chunk - 1) / chunk;
     }
 
-    int64_t sums() const { return (slabs ? chunk * band : group * BLOCK) * PANEL; }
+    int64_t sums() const { return (slabs ? chunk * band : group * BLOCK) * width * PANEL; }
     int64_t sums_apart() const { return (slabs ? band : BLOCK) * PANEL; }  // from one panel's to the next
 
    private:
@@ -131,24 +132,33 @@ inline void add_block(const uint8_t* x, const uint8_t* panel, int64_t steps, voi
     }
 }
 
-// Multiplies x's steps from `from` to before `till` with as many of each panel from `begin` to before `end`, and calls
-// `finish(row, rows, panel, sums)` for each block: sums of 4 bytes, [rows][PANEL].
+// Multiplies x's steps from `from` to before `till` with as many of each panel, and calls `finish(row, rows, item, sums,
+// others)` for each block of rows of an item: a panel, or if there is `beside`, a panel and the one so many behind it, whose
+// sums are `others`. Sums have 4 bytes, [rows][PANEL].
 template <Numbers OF, typename Finish>
 class TileProduct {
    public:
-    TileProduct(const TileRows& x, const void* panels, int64_t from, int64_t till, const OutLines& out,
+    TileProduct(const TileRows& x, const void* panels, int64_t from, int64_t till, int64_t beside, const OutLines& out,
                 const Finish& finish)
-        : x(x), data((const uint8_t*)panels), from(from), till(till), out(out), finish(finish) {}
+        : x(x),
+          panels((const uint8_t*)panels),
+          from(from),
+          till(till),
+          beside(beside),
+          apart(x.steps * 2 * TILE),
+          out(out),
+          finish(finish) {}
 
+    // Of the items from `begin` to before `end`.
     void run(int64_t begin, int64_t end, int threads) const {
         if (!x.rows || begin == end || from == till) return;
-        const Cut cut(x.padded, till - from, end - begin, threads);
+        const Cut cut(x.padded, till - from, end - begin, beside ? 2 : 1, threads);
         turnout::share_out(threads, cut.bands * cut.chunks, 1, [&](int64_t first, int64_t last) {
             const WholeTiles registers;
             const AlignedArray<int32_t> sums = aligned_array<int32_t>(cut.sums());
             for (int64_t turn = first; turn < last; turn++) {
-                const int64_t row = turn / cut.chunks * cut.band, panel = begin + turn % cut.chunks * cut.chunk;
-                pass(cut, row, panel, std::min(end, panel + cut.chunk), sums.get());
+                const int64_t row = turn / cut.chunks * cut.band, item = begin + turn % cut.chunks * cut.chunk;
+                pass(cut, row, item, std::min(end, item + cut.chunk), sums.get());
             }
         });
     }
@@ -157,25 +167,24 @@ class TileProduct {
     static constexpr int64_t AHEAD_OF_FEW = 32 << 10;  // bytes between what is read for few rows and what is fetched
 
     const TileRows& x;
-    const uint8_t* data;
-    int64_t from, till;
+    const uint8_t* const panels;
+    const int64_t from, till, beside;
+    const int64_t apart;  // bytes from one panel to the next
     const OutLines& out;
     const Finish& finish;
 
-    int64_t apart() const { return x.steps * 2 * TILE; }  // from one panel to the next
-
-    // A band of rows, and the panels of a turn.
+    // A band of rows, and the items of a turn.
     void pass(const Cut& cut, int64_t row, int64_t first, int64_t last, int32_t* sums) const {
         for (int64_t slab = from; slab < till; slab += cut.slab)
-            for (int64_t panel = first; panel < last; panel += cut.group) {
-                const int64_t count = std::min(cut.group, last - panel);
-                const bool fetches = !cut.slabs || panel + cut.group < last;
-                pass_group(cut, row, slab, panel, count, fetches,
-                           sums + (cut.slabs ? (panel - first) * cut.sums_apart() : 0));
+            for (int64_t item = first; item < last; item += cut.group) {
+                const int64_t count = std::min(cut.group, last - item);
+                const bool fetches = !cut.slabs || item + cut.group < last;
+                pass_group(cut, row, slab, item, count, fetches,
+                           sums + (cut.slabs ? (item - first) * cut.width * cut.sums_apart() : 0));
             }
     }
 
-    void pass_group(const Cut& cut, int64_t begin, int64_t slab, int64_t panel, int64_t count, bool fetches,
+    void pass_group(const Cut& cut, int64_t begin, int64_t slab, int64_t item, int64_t count, bool fetches,
                     int32_t* sums) const {
         const int64_t slab_end = std::min(till, slab + cut.slab), end = std::min(x.padded, begin + cut.band);
         const int64_t blocks = (end - begin + BLOCK - 1) / BLOCK;
@@ -184,25 +193,41 @@ class TileProduct {
             for (int64_t step = slab; step < slab_end; step += cut.piece) {
                 const int64_t steps = std::min(cut.piece, slab_end - step);
                 const int64_t share = slab + (block * (slab_end - slab) + step - slab) / blocks;  // of what comes later
-                for (int64_t i = 0; i < count; i++) {
-                    const uint8_t* const at = data + (panel + i) * apart();
+                int32_t* const own = sums + (cut.slabs ? block * BLOCK * PANEL : 0);
+                for (int64_t i = 0; i < count * cut.width; i++) {
+                    const int64_t panel = beside ? item + i * beside : item + i;
+                    const uint8_t* const at = panels + panel * apart;
                     fetch.panels = cut.few ? at + step * 2 * TILE + AHEAD_OF_FEW
-                                           : at + cut.group * apart() + share * 2 * TILE;
-                    multiply(row, step, step + steps, panel + i, at,
-                             sums + i * cut.sums_apart() + (cut.slabs ? block * BLOCK * PANEL : 0), fetch);
+                                           : at + cut.group * apart + share * 2 * TILE;
+                    const bool finishes = step + steps == till && (!beside || i);
+                    multiply(row, step, steps, at, own + i * cut.sums_apart(), beside ? item : panel, finishes, fetch);
+                    if (finishes) put(cut, row, beside ? item : panel, own + i * cut.sums_apart());
                 }
             }
     }
 
-    void multiply(int64_t row, int64_t step, int64_t end, int64_t panel, const uint8_t* at, int32_t* sums,
-                  TileFetch& fetch) const {
-        const int64_t rows = std::min(BLOCK, x.rows - row);
-        fetch.out = out.data + row * out.stride + panel * out.panel;
-        fetch.left = end == till ? rows : 0;
+    void multiply(int64_t row, int64_t step, int64_t steps, const uint8_t* at, int32_t* sums, int64_t item,
+                  bool finishes, TileFetch& fetch) const {
+        fetch.out = out.data + row * out.stride + item * out.panel;
+        fetch.left = finishes ? rows_of(row) : 0;
         if (x.tiles(row) == 2)
-            add_block<OF, 2>(x.at(row, step), at + step * 2 * TILE, end - step, sums, step == from, fetch);
+            add_block<OF, 2>(x.at(row, step), at + step * 2 * TILE, steps, sums, step == from, fetch);
         else
-            add_block<OF, 1>(x.at(row, step), at + step * 2 * TILE, end - step, sums, step == from, fetch);
-        if (end == till) finish(row, rows, panel, sums);
+            add_block<OF, 1>(x.at(row, step), at + step * 2 * TILE, steps, sums, step == from, fetch);
     }
+
+    void put(const Cut& cut, int64_t row, int64_t item, const int32_t* sums) const {
+        if (beside)
+            finish(row, rows_of(row), item, sums - cut.sums_apart(), sums);
+        else
+            finish(row, rows_of(row), item, sums, nullptr);
+    }
+
+    int64_t rows_of(int64_t row) const { return std::min(BLOCK, x.rows - row); }
 };
+
+template <Numbers OF, typename Finish>
+inline TileProduct<OF, Finish> tile_product(const TileRows& x, const void* panels, int64_t from, int64_t till,
+                                            int64_t beside, const OutLines& out, const Finish& finish) {
+    return {x, panels, from, till, beside, out, finish};
+}

@@ -74,6 +74,22 @@ inline void narrow(float x, BFloat16* to) {
     to->bits = (uint16_t)(nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// What T keeps of x.
+template <typename T>
+inline Floats rounded_to(Floats x) {
+    if constexpr (sizeof(T) == sizeof(float)) return x;
+    T kept[WIDTH];
+    store(kept, x);
+    return load(kept);
+}
+
+template <typename T>
+inline float rounded_to(float x) {
+    T kept;
+    narrow(x, &kept);
+    return widen(kept);
+}
+
 // x as it is, rounded: compilers do not multiply and add in one operation across this, as they may elsewhere.
 inline Floats rounded(Floats x) {
 #if defined(__x86_64__) && (defined(__AVX512F__) || !defined(TILES))

@@ -17,8 +17,9 @@ from turnout.core.interfaces.attention import AttentionCapabilities
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.types.layer_attention import LayerAttention
-from turnout.kernels import CpuKernels, choose_kernels
+from turnout.kernels import CpuKernels, choose_kernels, variants
 from turnout.kernels.attention_rule import rule_of
+from turnout.kernels.build import compiled_library
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
 from turnout.models.decoder.fused import FusedAttention
@@ -179,6 +180,21 @@ def test_layers_of_few_bits_are_in_that_call_too(
     assert module.model._joined is not None
     module.model._layers = lambda place: None
     assert torch.equal(over_a_pool(module, kernels), together)
+
+
+@pytest.mark.parametrize("scheme", [None, "int8"])
+def test_the_gate_is_part_of_a_product_by_tiles(scheme, tiny_config, checkpoint, load) -> None:
+    """In one call, and to the bits of a product and the gate behind it; by emulated tiles, on any machine."""
+    variant = next(each for each in variants.VARIANTS if each.name == "amx-emulated")
+    if why := variants.obstacle(variant):
+        pytest.skip(why)
+    tiles = CpuKernels(compiled_library(variant))
+    folder = checkpoint(tiny_config("llama", mlp_bias=scheme is None), dtype="bfloat16")
+    module = load(folder, dtype=torch.bfloat16, quantizer=scheme and FEW_BITS[scheme], kernels=tiles)
+    together = over_a_pool(module, tiles)
+    assert module.model._joined is not None
+    module.model._layers = lambda place: None
+    assert torch.equal(over_a_pool(module, tiles), together)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
