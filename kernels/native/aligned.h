@@ -22,6 +22,22 @@ inline AlignedArray<T> aligned_array(int64_t count) {
     return AlignedArray<T>((T*)::operator new((size_t)count * sizeof(T), CACHE_LINE));
 }
 
+// Memory that a thread keeps for its next product: what is taken again and again is not asked for each time.
+class Scratch {
+   public:
+    // Room for `count` numbers, until the next call.
+    template <typename T>
+    T* of(int64_t count) {
+        const int64_t bytes = count * (int64_t)sizeof(T);
+        if (bytes > size) memory = aligned_array<uint8_t>(size = bytes);
+        return (T*)memory.get();
+    }
+
+   private:
+    AlignedArray<uint8_t> memory;
+    int64_t size = 0;
+};
+
 template <typename T>
 struct AlignedMemory {
     using value_type = T;

@@ -163,11 +163,6 @@ inline Input room_for(const Layer& layer, int64_t rows) {
         now = order == Order::WORDS ? next_rows(rows - row) : std::min(TILE_ROWS, rows - row);
         input.tiles.push_back({row, now, input.words ? input.words.get() + row * words : nullptr});
     }
-    if (order == Order::PARTS && rows % TILE_ROWS)
-        for (int64_t row = rows % TILE_ROWS; row < TILE_ROWS; row++)
-            for (int64_t part = 0; part < 2; part++)
-                for (int64_t step = 0; step < input.by_tiles.steps; step++)
-                    std::memset(input.by_tiles.place((tiles - 1) * BLOCK + part * TILE_ROWS + row, step), 0, STEP);
     return input;
 }
 

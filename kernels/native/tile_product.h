@@ -155,10 +155,11 @@ class TileProduct {
         const Cut cut(x.padded, till - from, end - begin, beside ? 2 : 1, threads);
         turnout::share_out(threads, cut.bands * cut.chunks, 1, [&](int64_t first, int64_t last) {
             const WholeTiles registers;
-            const AlignedArray<int32_t> sums = aligned_array<int32_t>(cut.sums());
+            static thread_local Scratch scratch;
+            int32_t* const sums = scratch.of<int32_t>(cut.sums());
             for (int64_t turn = first; turn < last; turn++) {
                 const int64_t row = turn / cut.chunks * cut.band, item = begin + turn % cut.chunks * cut.chunk;
-                pass(cut, row, item, std::min(end, item + cut.chunk), sums.get());
+                pass(cut, row, item, std::min(end, item + cut.chunk), sums);
             }
         });
     }

@@ -1,5 +1,6 @@
 // x in the order in which tiles read it: [blocks][steps][2][16][64 bytes], of which the last block has one tile if 16
-// rows are enough.
+// rows are enough. What lies behind the last row is multiplied, too, and of no account: a row of a tile makes a row of
+// the product.
 #pragma once
 
 #include <algorithm>
@@ -12,27 +13,26 @@ constexpr int64_t TILE = 16 * STEP;
 constexpr int64_t BLOCK = 32;    // rows that are multiplied together: two tiles
 
 struct TileRows {
-    AlignedArray<uint8_t> data;
     int64_t rows, padded, steps;
+    uint8_t* data;  // of the thread, until it makes the next
 
     // bytes: of a row.
     TileRows(int64_t rows, int64_t bytes)
-        : data(nullptr), rows(rows), padded((rows + 15) / 16 * 16), steps((bytes + STEP - 1) / STEP) {
-        data = aligned_array<uint8_t>(padded * steps * STEP);
-        for (int64_t row = rows; row < padded; row++)
-            for (int64_t step = 0; step < steps; step++) std::memset(place(row, step), 0, STEP);
+        : rows(rows), padded((rows + 15) / 16 * 16), steps((bytes + STEP - 1) / STEP) {
+        static thread_local Scratch scratch;
+        data = scratch.of<uint8_t>(padded * steps * STEP);
     }
 
     int64_t blocks() const { return (padded + BLOCK - 1) / BLOCK; }
     // Of the block that begins with a row.
     int64_t tiles(int64_t first) const { return first + BLOCK <= padded ? 2 : 1; }
     const uint8_t* at(int64_t first, int64_t step) const {
-        return data.get() + first * steps * STEP + step * tiles(first) * TILE;
+        return data + first * steps * STEP + step * tiles(first) * TILE;
     }
     // Where a row has its bytes of a step.
     uint8_t* place(int64_t row, int64_t step) const {
         const int64_t first = row / BLOCK * BLOCK;
-        return data.get() + first * steps * STEP + step * tiles(first) * TILE + row % BLOCK * STEP;
+        return data + first * steps * STEP + step * tiles(first) * TILE + row % BLOCK * STEP;
     }
 
     // Puts down the `bytes` of a row from a step on; zeros fill its last step.
