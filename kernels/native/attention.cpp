@@ -201,13 +201,13 @@ void run(const AttentionRule& rule, const void* q, const void* keys, const void*
          const Pool& pool, int threads) {
     const int64_t parts = parts_of(rule, step, threads);
     const std::vector<Tile> tiles = tiles_of(rule, step, parts, threads);
-    using Own = DeskFor<Q, KV>;
+    using Own = OwnDesk<DeskFor<Q, KV>>;
     const int64_t count = (int64_t)tiles.size();
     turnout::take_turns(
         threads, count, [&] { return Own(rule.key_dim, rule.value_dim, (float)(rule.scale * LOG2_E), parts); },
-        [&](Own& desk, int64_t i) {
+        [&](Own& own, int64_t i) {
             attend(rule, (const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i],
-                   tiles[std::min(i + threads, count - 1)], desk);
+                   tiles[std::min(i + threads, count - 1)], own.desk);
         });
 }
 

@@ -2,6 +2,7 @@
 // of both. A desk is an arithmetic: of floats, of pairs of bfloat16, or by tiles (tile_attention.h).
 #pragma once
 
+#include <memory>
 #include <type_traits>
 
 #include "aligned.h"
@@ -16,12 +17,12 @@ inline int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 
 // The sums of rows, [parts * QUERIES][wide], where `wide` is a value's width rounded up to whole panels, and what goes
 // with them.
 struct Sums {
-    int64_t dim, wide;
+    int64_t dim, wide, parts;
     AlignedVector<float> scores, sums;  // scores: of a part of a KV head's rows, [QUERIES][POSITIONS]
     float largest[PARTS * QUERIES], total[PARTS * QUERIES];
 
     Sums(int64_t dim, int64_t parts)
-        : dim(dim), wide(up(dim, PANEL)), scores(QUERIES * POSITIONS), sums(parts * QUERIES * wide) {}
+        : dim(dim), wide(up(dim, PANEL)), parts(parts), scores(QUERIES * POSITIONS), sums(parts * QUERIES * wide) {}
 
     float* scores_of(int64_t row) { return &scores[row * POSITIONS]; }
     float* sums_of(int64_t row) { return &sums[row * wide]; }
@@ -53,6 +54,8 @@ struct Sums {
 // in tile.h: keys [POSITIONS / PANEL][key_dim][PANEL], values [wide / PANEL][POSITIONS][PANEL].
 template <typename T>
 struct Desk : Sums {
+    struct Registers {};
+
     int64_t key_dim;
     float scale;
     AlignedVector<T> queries, keys;
@@ -107,4 +110,24 @@ struct Desk : Sums {
 
    private:
     bool in_place = false;  // whether values are read where they lie
+};
+
+// A thread's desk, which it keeps for the next layer and step of the same widths.
+template <typename D>
+struct OwnDesk {
+    typename D::Registers registers;
+    D& desk;
+
+    OwnDesk(int64_t key_dim, int64_t value_dim, float scale, int64_t parts)
+        : desk(kept(key_dim, value_dim, scale, parts)) {
+        desk.scale = scale;
+    }
+
+   private:
+    static D& kept(int64_t key_dim, int64_t value_dim, float scale, int64_t parts) {
+        static thread_local std::unique_ptr<D> desk;
+        if (!desk || desk->key_dim != key_dim || desk->dim != value_dim || desk->parts != parts)
+            desk.reset(new D(key_dim, value_dim, scale, parts));
+        return *desk;
+    }
 };

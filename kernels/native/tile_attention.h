@@ -13,7 +13,8 @@
 struct TileDesk : Sums {
     static constexpr int64_t ROWS_AT_ONCE = 32, DEPTH = 32;
 
-    const WholeTiles registers;
+    using Registers = WholeTiles;
+
     int64_t key_dim, key_wide;
     float scale;
     AlignedVector<BFloat16> queries;  // [parts * QUERIES][key_wide], and rows to read behind a KV head's last ones
