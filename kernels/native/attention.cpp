@@ -111,6 +111,8 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
     Block blocks[2];
     Block *now = &blocks[0], *next = &blocks[1];
     Rows<KV> k = {}, v = {};
+    k.line = pool.block_size % RUN ? 0 : pool.key_line;
+    desk.turn_queries(at.kv_heads, rows);
     now->find(rule, step, pool, at, begin);
     for (int64_t first = begin; first < end; first += POSITIONS, std::swap(now, next)) {
         const int64_t count = now->count;

@@ -77,6 +77,8 @@ struct Desk : Sums {
             std::copy_n(from, key_dim, &queries[row * key_dim]);
     }
 
+    void turn_queries(int64_t, int64_t) {}
+
     // Puts down keys and values of some positions, for `rows` rows.
     template <typename KV>
     void put(const Rows<KV>& of_keys, const Rows<KV>& of_values, int64_t rows) {

@@ -9,6 +9,7 @@
 #include "transpose.h"
 
 constexpr int64_t POSITIONS = 64;  // looked at together
+constexpr int64_t RUN = 16;        // of them, which lie side by side if a block of the pool has a multiple of so many
 
 // Keys or values of a KV head at the positions that are looked at together, and at those that will be next. A line of
 // the latter is fetched beside each of the former that is read: many at once would keep waiting what is read now.
@@ -19,6 +20,7 @@ struct Rows {
     const T* now[POSITIONS];
     const T* next[POSITIONS];  // where fewer come, any
     int64_t count, coming;
+    int64_t line;  // numbers from a position to the next, of RUN that lie so also where `count` ends; 0: they may not
 
     // Of the row at `position`, what is next from `column` on. Always inlined, as is all that only fetches, or GCC
     // takes it for something that does nothing.

@@ -10,6 +10,9 @@
 
 // Panels are two tiles side by side, as those of tile_linear.cpp: keys [POSITIONS / PANEL][key_wide / 2][PANEL][2],
 // values [wide / PANEL][POSITIONS / 2][PANEL][2]. All of it stays in the first two levels of cache.
+//
+// Of few rows, keys are read where they lie, as rows of a tile, and queries are turned instead: products are the same to
+// the bit, and a tile need not wait for what was just written.
 struct TileDesk : Sums {
     static constexpr int64_t ROWS_AT_ONCE = 32, DEPTH = 32;
 
@@ -19,7 +22,8 @@ struct TileDesk : Sums {
     float scale;
     AlignedVector<BFloat16> queries;  // [parts * QUERIES][key_wide], and rows to read behind a KV head's last ones
     AlignedVector<BFloat16> keys, weights, values;
-    AlignedVector<float> seen;  // of a block of positions: [QUERIES][wide]
+    AlignedVector<BFloat16> turned;  // few queries: [KV heads][key_wide / 2][FEW_ROWS][2]
+    AlignedVector<float> seen;       // of a block of positions: [QUERIES][wide]
 
     TileDesk(int64_t key_dim, int64_t value_dim, float scale, int64_t parts)
         : Sums(value_dim, parts),
@@ -30,16 +34,34 @@ struct TileDesk : Sums {
           keys(POSITIONS * key_wide),
           weights(QUERIES * POSITIONS),
           values(POSITIONS * wide),
-          seen(QUERIES * wide) {}
+          turned(QUERIES * FEW_ROWS * key_wide),
+          seen(QUERIES * std::max(wide, POSITIONS)) {}
 
     void put_query(const BFloat16* from, int64_t row) { std::copy_n(from, key_dim, &queries[row * key_wide]); }
 
+    // rows: of each KV head.
+    void turn_queries(int64_t kv_heads, int64_t rows) {
+        few = rows <= FEW_ROWS && key_dim % DEPTH == 0;
+        if (!few) return;
+        rows_each = rows;
+        for (int64_t head = 0; head < kv_heads; head++)
+            for (int64_t d = 0; d < key_dim; d += DEPTH) {
+                Floats square[WIDTH] = {};  // of words, which are only moved
+                for (int64_t r = 0; r < rows; r++)
+                    square[r] = load_as<Floats>(&queries[(head * rows + r) * key_wide + d]);
+                transpose<1>(square);
+                std::memcpy(&turned[(head * key_wide + d) * FEW_ROWS], square, sizeof square);
+            }
+    }
+
     void put(const Rows<BFloat16>& of_keys, const Rows<BFloat16>& of_values, int64_t) {
-        put_keys(of_keys, key_dim, key_wide, keys.data());
+        in_place = few && of_keys.line ? &of_keys : nullptr;
+        if (!in_place) put_keys(of_keys, key_dim, key_wide, keys.data());
         put_value_pairs(of_values);
     }
 
     void score(int64_t first, int64_t rows, int64_t count) {
+        if (in_place) return score_in_place(first, rows);
         multiply(rows, {&queries[first * key_wide], key_wide}, keys.data(), up(count, PANEL), scores.data(),
                  POSITIONS);
         for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&scores[i], load(&scores[i]) * scale);
@@ -55,6 +77,53 @@ struct TileDesk : Sums {
     }
 
    private:
+    static constexpr int64_t FEW_ROWS = 16;
+
+    bool few = false;
+    int64_t rows_each = 0;                     // of a KV head, if there are few
+    const Rows<BFloat16>* in_place = nullptr;  // keys that are read where they lie
+
+    // Four runs of keys by the queries of a KV head: [POSITIONS][FEW_ROWS], and turned again.
+    void score_in_place(int64_t first, int64_t rows) {
+        static_assert(WIDTH == FEW_ROWS && RUN == 16 && POSITIONS == 4 * RUN);
+        const Rows<BFloat16>& at = *in_place;
+        const BFloat16* const by = &turned[first / rows_each * key_wide * FEW_ROWS];
+        const int64_t line = at.line * sizeof(BFloat16), runs = up(at.count, RUN) / RUN;
+        TILE_ZERO(4);
+        TILE_ZERO(5);
+        TILE_ZERO(6);
+        TILE_ZERO(7);
+        for (int64_t d = 0; d < key_dim; d += DEPTH) {
+            TILE_LOAD(2, by + d * FEW_ROWS, 64);
+            TILE_LOAD(0, at.now[0] + d, line);
+            TILE_ADD_PAIRS(4, 0, 2);
+            if (runs > 1) {
+                TILE_LOAD(1, at.now[RUN] + d, line);
+                TILE_ADD_PAIRS(5, 1, 2);
+            }
+            if (runs > 2) {
+                TILE_LOAD(0, at.now[2 * RUN] + d, line);
+                TILE_ADD_PAIRS(6, 0, 2);
+            }
+            if (runs > 3) {
+                TILE_LOAD(1, at.now[3 * RUN] + d, line);
+                TILE_ADD_PAIRS(7, 1, 2);
+            }
+            for (int64_t i = 0; i < at.count; i++) at.fetch_some(i, 1, d);
+        }
+        TILE_STORE(4, &seen[0], 64);
+        TILE_STORE(5, &seen[RUN * FEW_ROWS], 64);
+        TILE_STORE(6, &seen[2 * RUN * FEW_ROWS], 64);
+        TILE_STORE(7, &seen[3 * RUN * FEW_ROWS], 64);
+        for (int64_t run = 0; run < runs; run++) {
+            Floats square[WIDTH];
+#pragma GCC unroll 16
+            for (int i = 0; i < WIDTH; i++) square[i] = load(&seen[(run * RUN + i) * FEW_ROWS]);
+            transpose<1>(square);
+            for (int64_t r = 0; r < rows; r++) store(&scores[r * POSITIONS + run * RUN], square[r] * scale);
+        }
+    }
+
     // out[rows][columns] = x[rows][x.stride] · panels [columns / PANEL][x.stride / 2][PANEL][2], of rows in whole
     // tiles: what `rows` leaves of the last of them is there, and of no account.
     static void multiply(int64_t rows, HalfMatrix x, const BFloat16* panels, int64_t columns, float* out,

@@ -239,12 +239,12 @@ def test_attention_in_bfloat16_rounds_weights_and_results_alone(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (14, 2), (9, 1)])
-@pytest.mark.parametrize("dim", [64, 80, 24, 20])
+@pytest.mark.parametrize(("dim", "size"), [(64, 4), (64, 16), (80, 16), (24, 4), (20, 4)])
 def test_attention_of_a_token_is_the_same_however_it_comes(
-    kernels: CpuKernels, dtype: torch.dtype, heads: int, kv_heads: int, dim: int
+    kernels: CpuKernels, dtype: torch.dtype, heads: int, kv_heads: int, dim: int, size: int
 ) -> None:
     """To the bit: alone or among many chunks, and by itself or with its whole prompt."""
-    size, length, batch = 4, 150, 16
+    length, batch = 150, 16
     blocks = -(-length // size)
     slots = torch.randperm(blocks, generator=torch.Generator().manual_seed(3))[None] * size
     keys, values = (normal(blocks * size, kv_heads, dim, dtype=dtype, seed=seed) for seed in (1, 2))
@@ -271,7 +271,7 @@ def test_attention_of_a_token_is_the_same_however_it_comes(
 
 
 RULES = {
-    "window": LayerAttention(6, 2, 24, 24, window=40),
+    "window": LayerAttention(6, 2, 32, 32, window=40),
     "a window of one position": LayerAttention(4, 4, 16, 16, window=1),
     "a soft cap": LayerAttention(6, 2, 32, 32, softcap=3.0, scale=1.0),
     "sinks": LayerAttention(8, 1, 32, 32, sinks=True, window=70),
@@ -283,11 +283,12 @@ RULES = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("size", [4, 16])
 def test_attention_by_a_rule_is_the_same_however_a_token_comes(
-    kernels: CpuKernels, dtype: torch.dtype, rule: LayerAttention
+    kernels: CpuKernels, dtype: torch.dtype, rule: LayerAttention, size: int
 ) -> None:
     """To the bit: alone, with others, and in its whole prompt; and it is what float64 says."""
-    size, length, batch = 4, 150, 16
+    length, batch = 150, 16
     blocks = -(-length // size)
     slots = torch.randperm(blocks, generator=torch.Generator().manual_seed(3))[None] * size
     keys, values = (
