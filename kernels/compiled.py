@@ -26,6 +26,7 @@ SIGNATURES = {
     "turnout_panel": [],
     "turnout_is_bfloat16": [POINTER, LONG, INT],
     "turnout_large_pages": [POINTER, LONG],
+    "turnout_populate": [POINTER, LONG],
     "turnout_pack": [POINTER] * 2 + [LONG] * 4 + [INT] * 2,
     "turnout_linear": [POINTER] * 4 + [LONG] * 4 + [INT] * 3,
     "turnout_gather": [POINTER] * 3 + [LONG] * 3 + [INT],
@@ -241,6 +242,14 @@ class CpuKernels:
     def enlarge_pages(self, memory: Tensor) -> None:
         """Asks the system for large pages behind `memory`, which must not have been touched yet."""
         self.integers.enlarge_pages(memory)
+
+    def populate(self, memory: Sequence[Tensor]) -> None:
+        """Has the system give memory for what of `memory` was not written to yet, soon; its numbers stay.
+
+        Where the system cannot, it gives memory as each page is first written to.
+        """
+        ranges = [number for each in memory for number in (each.data_ptr(), each.nbytes)]
+        self.library.turnout_populate((LONG * len(ranges))(*ranges), len(memory))
 
     def write(self, rows: Tensor, pool: Tensor, slots: Tensor) -> None:
         """Writes rows into their slots.

@@ -4,6 +4,31 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr uintptr_t SMALL_PAGE = 4096, LARGE_PAGE = 2 << 20;
+constexpr int POPULATE_WRITE = 23;  // from Linux 5.14 on; older headers do not name it
+constexpr int LEAST_URGENT = 19;
+
+// A large page at a time, since whoever maps memory waits meanwhile.
+bool populate(uintptr_t begin, uintptr_t end) {
+    for (uintptr_t at = begin / SMALL_PAGE * SMALL_PAGE, next; at < end; at = next) {
+        next = std::min(end, (at / LARGE_PAGE + 1) * LARGE_PAGE);
+        if (madvise((void*)at, next - at, POPULATE_WRITE)) return false;
+    }
+    return true;
+}
+
+}  // namespace
 #endif
 
 extern "C" {
@@ -12,10 +37,28 @@ extern "C" {
 // look up, weights are read faster. Where the system has none to give, small ones serve.
 void turnout_large_pages(void* start, int64_t bytes) {
 #if defined(__linux__)
-    constexpr uintptr_t PAGE = 2 << 20;
-    const uintptr_t begin = ((uintptr_t)start + PAGE - 1) / PAGE * PAGE;
-    const uintptr_t end = ((uintptr_t)start + (uintptr_t)bytes) / PAGE * PAGE;
+    const uintptr_t begin = ((uintptr_t)start + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    const uintptr_t end = ((uintptr_t)start + (uintptr_t)bytes) / LARGE_PAGE * LARGE_PAGE;
     if (begin < end) madvise((void*)begin, end - begin, MADV_HUGEPAGE);
+#endif
+}
+
+// Has the system give memory for `count` ranges, each a start and bytes, of which what was not written to yet is taken;
+// nothing that is there changes, and a range may be gone. By a thread that runs when nothing else does, one call after the
+// other. It is no thread of Python's, which could not go on while so patient a one holds its lock. Does nothing where the
+// system cannot.
+void turnout_populate(const int64_t* ranges, int64_t count) {
+#if defined(__linux__)
+    const std::vector<int64_t> own(ranges, ranges + 2 * count);
+    std::thread([own] {
+        static std::mutex one_at_a_time;
+        const std::lock_guard<std::mutex> lock(one_at_a_time);
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LEAST_URGENT);
+        for (size_t i = 0; i < own.size(); i += 2)
+            if (!populate((uintptr_t)own[i], (uintptr_t)(own[i] + own[i + 1]))) return;
+    }).detach();
+#else
+    (void)ranges, (void)count;
 #endif
 }
 }

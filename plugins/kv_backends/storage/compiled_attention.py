@@ -16,6 +16,7 @@ from turnout.kernels.attention_rule import rule_of
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
 from turnout.kernels.ragged import Numbers
+from turnout.plugins.kv_backends.storage.memory_ahead import MemoryAhead
 from turnout.plugins.kv_backends.storage.tensors import PlainStorage, Storage, both_of
 from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
@@ -48,6 +49,7 @@ class CompiledAttention:
         self._kernels, self._rules, self._table_of = kernels, rules, table_of
         for tensor in storage.tensors:
             kernels.enlarge_pages(tensor)
+        self._ahead = MemoryAhead(kernels, storage.tensors)
         self._layers = [_keys_and_values(storage, layer, rule) for layer, rule in enumerate(rules)]
         self._native = [rule_of(rule) for rule in rules]
         self.in_place: InPlace | None = None
@@ -76,11 +78,13 @@ class CompiledAttention:
         lengths = np.array([len(chunk.tokens) for chunk in chunks])
         starts = np.array([chunk.start for chunk in chunks])
         rows = lengths.cumsum() - lengths
-        written = [torch.from_numpy(written_slots(each, starts, lengths, size)) for each in blocks]
+        slots = [written_slots(each, starts, lengths, size) for each in blocks]
+        self._ahead.reach(int(slots[0].max(initial=0)))
+        written = [torch.from_numpy(each) for each in slots]
         first, *others = (torch.from_numpy(each) for each in blocks)
         where = torch.from_numpy(rows), torch.from_numpy(lengths), torch.from_numpy(starts)
         tables = [BlockTables(size, *where, first)]
-        tables += [replace(tables[0], slots=slots) for slots in others]
+        tables += [replace(tables[0], slots=each) for each in others]
         self.in_place = InPlace(self._layers, written, tables, self._rules, self._table_of)
 
     def __call__(
