@@ -50,8 +50,9 @@ class ReplicaState(msgspec.Struct):
     name: str
     """Stays the same when its engine is replaced."""
     state: str
-    """`starting`; `serving`; `restarting`: its engine died, and another is starting; `draining`: it gets no
-    more requests, and still has some; `drained`: it has none left; `failed`: its engine was given up."""
+    """`starting`; `serving`; `restarting`: its engine died or is being ended, and another takes its place;
+    `draining`: it gets no more requests, and still has some; `drained`: it has none left; `failed`: its
+    engine was given up."""
     requests: int
     """Requests sent to it that clients wait for."""
     tokens: int

@@ -40,6 +40,8 @@ class FleetReplica:
         """It gets no more requests."""
         self.leaving = False
         """Its engine is ended after its last request, by a command."""
+        self.replaced = False
+        """Its engine is being ended, and another will take its place: the name stays listed meanwhile."""
         self.started = False
         """Its engine has been ready once."""
         self.requests = 0
@@ -68,6 +70,8 @@ class FleetReplica:
 
     @property
     def condition(self) -> Condition:
+        if self.replaced:
+            return "restarting"
         if self.client.failure is not None:
             return "failed"
         if not self.started:

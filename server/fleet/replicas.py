@@ -178,7 +178,7 @@ class Replicas(FleetReport):
 
     async def _watch(self, replica: FleetReplica) -> None:
         await replica.client.gone()
-        if replica in self.replicas and len(self.replicas) > 1:
+        if replica in self.replicas and len(self.replicas) > 1 and not replica.replaced:
             logger.error("replica %s has failed: %s", replica.name, replica.client.failure)
         if self.failure is not None:
             self._gone.set()
@@ -193,18 +193,32 @@ class Replicas(FleetReport):
 
     async def end(self, replica: FleetReplica) -> None:
         """End its engine after the last request that it has."""
+        await self._last_request_of(replica)
+        self._take_off(replica)
+        await replica.client.close()
+        logger.info("replica %s has ended", replica.name)
+
+    async def _last_request_of(self, replica: FleetReplica) -> None:
         while not replica.client.idle and replica.client.failure is None:
             await asyncio.sleep(POLL_SECONDS)
+
+    def _take_off(self, replica: FleetReplica) -> None:
         with suppress(ValueError):  # asked for twice
             self.replicas.remove(replica)
             self._lost += replica.client.restarts
             self._prefixes.forget(replica.name)
-        await replica.client.close()
-        logger.info("replica %s has ended", replica.name)
 
     async def _replace(self, replica: FleetReplica) -> None:
-        await self.end(replica)
-        await self.join(self.launch(like=replica))
+        await self._last_request_of(replica)
+        replica.replaced = True
+        await replica.client.close()
+        self._take_off(replica)
+        try:
+            successor = self.launch(like=replica)
+        except FleetError as error:
+            logger.error("%s", error)
+            return
+        await self.join(successor)
 
     def roll_out(self, changes: Mapping[str, object], drain_seconds: float) -> Rollout:
         """Begin to replace all engines by those of a changed configuration.
