@@ -20,7 +20,7 @@ struct Rows {
     const T* now[POSITIONS];
     const T* next[POSITIONS];  // where fewer come, any
     int64_t count, coming;
-    int64_t line;  // numbers from a position to the next, of RUN that lie so also where `count` ends; 0: they may not
+    int64_t line;  // numbers from a position to the next, of each RUN of them; 0: they may lie anywhere
 
     // Of the row at `position`, what is next from `column` on. Always inlined, as is all that only fetches, or GCC
     // takes it for something that does nothing.

@@ -83,30 +83,45 @@ struct TileDesk : Sums {
     int64_t rows_each = 0;                     // of a KV head, if there are few
     const Rows<BFloat16>* in_place = nullptr;  // keys that are read where they lie
 
+    struct Run {
+        const BFloat16* rows;
+        int64_t line;  // bytes from one to the next
+    };
+
+    // The keys of RUN positions. Behind the last there may be no memory: its run, if it is not whole, is copied.
+    Run run(int64_t number) {
+        const Rows<BFloat16>& at = *in_place;
+        const int64_t first = number * RUN, count = at.count - first;
+        if (count >= RUN) return {at.now[first], at.line * (int64_t)sizeof(BFloat16)};
+        for (int64_t i = 0; i < count; i++) std::copy_n(at.now[first + i], key_dim, &keys[i * key_wide]);
+        return {keys.data(), key_wide * (int64_t)sizeof(BFloat16)};
+    }
+
     // Four runs of keys by the queries of a KV head: [POSITIONS][FEW_ROWS], and turned again.
     void score_in_place(int64_t first, int64_t rows) {
         static_assert(WIDTH == FEW_ROWS && RUN == 16 && POSITIONS == 4 * RUN);
         const Rows<BFloat16>& at = *in_place;
         const BFloat16* const by = &turned[first / rows_each * key_wide * FEW_ROWS];
-        const int64_t line = at.line * sizeof(BFloat16), runs = up(at.count, RUN) / RUN;
+        const int64_t runs = up(at.count, RUN) / RUN;
+        const Run run_of[] = {run(0), run(1), run(2), run(3)};
         TILE_ZERO(4);
         TILE_ZERO(5);
         TILE_ZERO(6);
         TILE_ZERO(7);
         for (int64_t d = 0; d < key_dim; d += DEPTH) {
             TILE_LOAD(2, by + d * FEW_ROWS, 64);
-            TILE_LOAD(0, at.now[0] + d, line);
+            TILE_LOAD(0, run_of[0].rows + d, run_of[0].line);
             TILE_ADD_PAIRS(4, 0, 2);
             if (runs > 1) {
-                TILE_LOAD(1, at.now[RUN] + d, line);
+                TILE_LOAD(1, run_of[1].rows + d, run_of[1].line);
                 TILE_ADD_PAIRS(5, 1, 2);
             }
             if (runs > 2) {
-                TILE_LOAD(0, at.now[2 * RUN] + d, line);
+                TILE_LOAD(0, run_of[2].rows + d, run_of[2].line);
                 TILE_ADD_PAIRS(6, 0, 2);
             }
             if (runs > 3) {
-                TILE_LOAD(1, at.now[3 * RUN] + d, line);
+                TILE_LOAD(1, run_of[3].rows + d, run_of[3].line);
                 TILE_ADD_PAIRS(7, 1, 2);
             }
             for (int64_t i = 0; i < at.count; i++) at.fetch_some(i, 1, d);
@@ -115,12 +130,12 @@ struct TileDesk : Sums {
         TILE_STORE(5, &seen[RUN * FEW_ROWS], 64);
         TILE_STORE(6, &seen[2 * RUN * FEW_ROWS], 64);
         TILE_STORE(7, &seen[3 * RUN * FEW_ROWS], 64);
-        for (int64_t run = 0; run < runs; run++) {
+        for (int64_t number = 0; number < runs; number++) {
             Floats square[WIDTH];
 #pragma GCC unroll 16
-            for (int i = 0; i < WIDTH; i++) square[i] = load(&seen[(run * RUN + i) * FEW_ROWS]);
+            for (int i = 0; i < WIDTH; i++) square[i] = load(&seen[(number * RUN + i) * FEW_ROWS]);
             transpose<1>(square);
-            for (int64_t r = 0; r < rows; r++) store(&scores[r * POSITIONS + run * RUN], square[r] * scale);
+            for (int64_t r = 0; r < rows; r++) store(&scores[r * POSITIONS + number * RUN], square[r] * scale);
         }
     }
 

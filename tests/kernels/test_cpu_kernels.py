@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -268,6 +271,26 @@ def test_attention_of_a_token_is_the_same_however_it_comes(
     )
     assert torch.equal(alone, whole)
     assert torch.equal(together, whole)
+
+
+@pytest.mark.parametrize("length", [5, 16, 23, 70])
+def test_attention_reads_nothing_behind_the_last_position(kernels: CpuKernels, length: int) -> None:
+    """An encoder's text is one block, of the longest's size: behind the last there may be no memory."""
+    page, line = mmap.PAGESIZE, 64
+    size = -(-length * line * 2 // page) * page
+    memory = mmap.mmap(-1, size + page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    numbers = torch.frombuffer(memory, dtype=torch.bfloat16)
+    libc = ctypes.CDLL(None, use_errno=True)
+    behind = ctypes.c_void_p(numbers.data_ptr() + size)
+    assert not libc.mprotect(behind, ctypes.c_size_t(page), 0)
+    keys = numbers[: size // 2][-length * line :].view(length, 1, line)
+    keys.copy_(normal(length, 1, line, dtype=torch.bfloat16))
+    q = normal(length, 1, line, dtype=torch.bfloat16, seed=1)
+    where = BlockTables(
+        80, torch.tensor([0]), torch.tensor([length]), torch.tensor([0]), torch.zeros(1, 1, dtype=torch.long)
+    )
+    expected = kernels.attend(q, keys.clone(), keys.clone(), where)
+    assert torch.equal(kernels.attend(q, keys, keys, where), expected)
 
 
 RULES = {
