@@ -5,9 +5,11 @@
     seconds = fixed + max(weights, tokens)           a forward pass without context, by its tokens
             + sequence · sequences + row · rows      metadata of each; its logits, and choosing by them
             + group · groups                         attention is computed in groups of chunks that are alike
+            + prompt · prompts                       chunks of more than the next token
             + read · context + pair · pairs          positions that it reads, and queries times positions
+            + far · (context beyond)                 what more a position takes where caches hold fewer
             + move · moved                           KV positions copied, swapped out or in
-            + host + runner · running + waiter · waiting      planning and bookkeeping, on the CPU
+            + host + runner · running + waiter · waiting + beginner · prompts     planning and bookkeeping
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ class Work:
     """With logits."""
     groups: int = 0
     """Kinds of chunks."""
+    prompts: int = 0
+    """Chunks of more than the next token: prompts, pieces of them, drafts."""
     context: float = 0
     """Positions that attention reads, over all sequences: each one's, up to the end of its chunk; where
     layers have windows, the mean over layers."""
@@ -75,6 +79,7 @@ def work_of(plan: Plan, beside: Collection[Kind] = (), reaches: Sequence[Reach] 
         work.tokens += length
         work.sequences += 1
         work.rows += chunk.rows
+        work.prompts += length > 1
         for reach in reaches:
             work.context += reach.share * reach.read(start, length)
             work.pairs += reach.share * reach.pairs(start, length)
@@ -98,8 +103,13 @@ class Seconds:
     sequence: float = 0.0
     row: float = 0.0
     group: float = 0.0
+    prompt: float = 0.0
+    """A chunk of more than the next token, beside its tokens."""
     read: float = 0.0
     """A position of context, over all layers."""
+    far: tuple[tuple[int, float], ...] = ()
+    """What a position takes more, by how many there are: ``(4096, 1e-7)`` is 0.1 us more for each beyond
+    4,096, which caches do not hold."""
     pair: float = 0.0
     move: float = 0.0
     host: float = 0.0
@@ -107,12 +117,17 @@ class Seconds:
     runner: float = 0.0
     """for each request that runs,"""
     waiter: float = 0.0
-    """and for each that waits."""
+    """for each that waits,"""
+    beginner: float = 0.0
+    """and for each that computes more than its next token."""
 
     def __post_init__(self) -> None:
         for name, value, _ in self.terms():
             if not 0 <= value < math.inf:
                 raise ConfigError(f"the cost model's {name} must be seconds, at least 0, not {value!r}")
+        counts = [count for count, _ in self.far]
+        if counts != sorted(set(counts)) or any(count < 0 for count in counts):
+            raise ConfigError(f"the cost model's far must go up from 0 on, not {counts}")
         counts = [count for count, _ in self.tokens]
         if counts and (counts[0] != 0 or counts != sorted(set(counts))):
             raise ConfigError(f"the cost model's tokens must begin at 0 and go up, not {counts}")
@@ -123,6 +138,9 @@ class Seconds:
             if field.name == "tokens":
                 for count, rate in self.tokens:
                     yield "tokens", rate, f"a token, beyond {count}" if count else "a token"
+            elif field.name == "far":
+                for count, rate in self.far:
+                    yield "far", rate, f"more for a position that attention reads, beyond {count}"
             else:
                 yield field.name, getattr(self, field.name), _MEANINGS[field.name]
 
@@ -136,6 +154,14 @@ class Seconds:
             total += rate * (min(tokens, end) - start)
         return total
 
+    def reading(self, context: float) -> float:
+        """Reading so many positions."""
+        total = self.read * context
+        for start, rate in self.far:
+            if context > start:
+                total += rate * (context - start)
+        return total
+
     def of_batch(self, work: Work) -> float:
         """The terms that depend on what is in a batch, and not on its context."""
         return (
@@ -144,17 +170,19 @@ class Seconds:
             + self.sequence * work.sequences
             + self.row * work.rows
             + self.group * work.groups
+            + self.prompt * work.prompts
         )
 
     def of(self, work: Work) -> float:
         return (
             self.of_batch(work)
-            + self.read * work.context
+            + self.reading(work.context)
             + self.pair * work.pairs
             + self.move * work.moved
             + self.host
             + self.runner * work.running
             + self.waiter * work.waiting
+            + self.beginner * work.prompts
         )
 
 
@@ -164,12 +192,14 @@ _MEANINGS = {
     "sequence": "a sequence",
     "row": "a row of logits",
     "group": "a group that attention is computed in",
+    "prompt": "a chunk of more than the next token",
     "read": "a position that attention reads",
     "pair": "a query and a position",
     "move": "a KV position that is moved",
     "host": "planning a step",
     "runner": "planning, for a request that runs",
     "waiter": "planning, for one that waits",
+    "beginner": "planning, for one that computes more than its next token",
 }
 
 

@@ -137,7 +137,8 @@ class CostRunner(VirtualRunner):
         """
         others, cost = self.fast_forwarded, self._cost
         count, context, part = others.sequences, others.context, self._part()
-        self.clock.now += part + cost.read * context + cost.pair * context + cost.host + cost.runner * count
+        reading = cost.reading(context)
+        self.clock.now += part + reading + cost.pair * context + cost.host + cost.runner * count
         self.steps += 1
 
     def pass_steps(self, steps: int) -> list[float]:
@@ -145,10 +146,12 @@ class CostRunner(VirtualRunner):
         share, positions, more = self.fast_forwarded.move(steps)
         part, cost, count = self._part(), self._cost, self.fast_forwarded.sequences
         read, pair, host, runner = cost.read, cost.pair, cost.host, cost.runner * count
+        reading = cost.reading if cost.far else None  # a call in each of millions of steps takes longer
         now, ends = self.clock.now, []
         for _ in range(steps):
             context = share * positions
-            now += part + read * context + pair * context + host + runner
+            read_all = reading(context) if reading else read * context
+            now += part + read_all + pair * context + host + runner
             ends.append(now)
             positions += more
         self.clock.now = now

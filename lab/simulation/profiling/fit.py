@@ -20,19 +20,24 @@ DEVICE = {
     "sequence": "sequences",
     "row": "rows",
     "group": "groups",
+    "prompt": "prompts",
     "read": "context",
     "pair": "pairs",
 }
 """Coefficient to what it multiplies, of the time in the runner."""
 KNOTS = (0, 4, 8, 16, 32, 64, 256)
 """Numbers of tokens beyond which another one may take less, or more."""
-HOST = {"runner": "running", "waiter": "waiting"}
+FAR = (1024, 4096, 16_384, 65_536)
+"""Positions beyond which another one may take more."""
+HOST = {"runner": "running", "waiter": "waiting", "beginner": "prompts"}
 """The same for the rest of a step, on the host."""
 ROUNDS = 4
 """Rounds of fitting, each weighted by what the round before expects. The second matters most."""
 MAX_OVERRUN = 2.0
 """A step that took longer than so many of its kind was held up by something else: memory that the system
 hands out, another process."""
+HELD_UP = 10.0
+"""One that took longer than so many of its kind says nothing of its kind, and counts as what is expected."""
 MIN_STEPS = 40
 """Different steps that must have been measured."""
 
@@ -54,7 +59,8 @@ def fit(samples: Sequence[StepSample], move: float = 0.0) -> tuple[Seconds, Fit]
     `move`: seconds, of a position. Errors are relative to what is expected of a step (iteratively reweighted
     least squares). Relative to what it took, a step that happened to be fast would count for more than one
     that happened to be slow, and all together would come out too fast. No step counts for more than
-    `MAX_OVERRUN` times what is expected of it (Huber's way with outliers).
+    `MAX_OVERRUN` times what is expected of it (Huber's way with outliers), and none that took more than
+    `HELD_UP` times as long for more than once.
     """
     if len(samples) < MIN_STEPS:
         raise TurnoutError(
@@ -66,15 +72,19 @@ def fit(samples: Sequence[StepSample], move: float = 0.0) -> tuple[Seconds, Fit]
     host = np.array([sample.host for sample in samples])
     knots = [knot for knot in KNOTS if any(work.tokens > knot for work in works)]
     segments = [[float(_within(work.tokens, knot, knots)) for work in works] for knot in knots]
+    beyond = [far for far in FAR if any(work.context > far for work in works)]
+    segments += [[max(0.0, work.context - far) for work in works] for far in beyond]
     whole = scale = device + host
     kept = np.ones(len(works))
     for _ in range(ROUNDS):
         # By the whole step in both, so that an error counts for what it is of the step.
         found, rates = _fit_part(works, "fixed", DEVICE, kept * device, scale, segments)
         planning, _ = _fit_part(works, "host", HOST, kept * host, scale, [])
-        seconds = Seconds(**found, **planning, tokens=tuple(zip(knots, rates, strict=True)), move=move)
+        tokens, far = zip(knots, rates, strict=False), zip(beyond, rates[len(knots) :], strict=True)
+        seconds = Seconds(**found, **planning, tokens=tuple(tokens), far=tuple(far), move=move)
         scale = np.array([seconds.of(work) for work in works])
-        kept = np.minimum(1.0, MAX_OVERRUN * scale / whole)
+        expected = scale / whole
+        kept = np.where(HELD_UP * expected < 1.0, expected, np.minimum(1.0, MAX_OVERRUN * expected))
     return seconds, _quality(seconds, works, whole)
 
 

@@ -24,7 +24,7 @@ from turnout.core.process import freeze_garbage
 from turnout.core.types.plan import Move, Plan, Way
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.profiling.fit import StepSample, fit
-from turnout.lab.simulation.profiling.scenes import DECODES, Scene, scenes
+from turnout.lab.simulation.profiling.scenes import DECODES, PROMPTS, Scene, scenes, settling
 from turnout.lab.simulation.profiling.stage import Stage
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.runner.execution.model_runner import ModelRunner
@@ -100,21 +100,22 @@ class Profiler:
         """
         self._stage.play(self._grid[0], FEW_DECODES, 1)  # the first steps are slow for reasons of their own
         step = median(s.device + s.host for s in self._stage.play(self._grid[0], FEW_DECODES, 1))
-        decodes = DECODES if 3 * DECODES * step * len(self._grid) < seconds else FEW_DECODES
-        least = 3 * decodes * step
+        decodes = DECODES if _small_steps(DECODES) * step * len(self._grid) < seconds else FEW_DECODES
+        small = _small_steps(decodes)
+        least = small * step
         longest = max(SLICE * seconds, 2 * least)
         spent, token, played = 0.0, step / TOKENS_OF_A_STEP, []
         for scene in _spread(self._grid):
             if spent >= seconds and len(self._taken) >= MIN_KINDS:
                 break
-            room = int((longest - least) / token) - 3 * decodes * scene.batch
+            room = int((longest - least) / token) - small * scene.batch
             if room < 0:
                 continue
             scene = scene.with_prompts(decodes, room)
             prompts, context = sum(map(sum, scene.prompts)), sum(scene.lengths)
             fills = min(decodes, (room - prompts) // min(context, self._most_tokens))
             took = self._play(scene, decodes, fills)
-            computed = 3 * decodes * scene.batch + prompts + min(context, fills * self._most_tokens)
+            computed = small * scene.batch + prompts + min(context, fills * self._most_tokens)
             if computed > FEW and took > least:
                 token = (took - least) / computed
             spent += took
@@ -171,6 +172,11 @@ def touch(engine: Engine) -> None:
     size = kv.capacity * max(1, len(kv.snapshot().groups))
     for start in range(piece, size, piece):
         engine.runner.run(Plan([], [Move(0, start, min(piece, size - start), "copy")]))
+
+
+def _small_steps(decodes: int) -> int:
+    """Steps of a scene, measured or not, after those that compute its context."""
+    return 3 * decodes + (2 + len(PROMPTS)) * settling(decodes)
 
 
 def _spread(grid: Sequence[Scene]) -> list[Scene]:

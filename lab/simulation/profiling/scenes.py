@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["DECODES", "Scene", "scenes"]
+__all__ = ["DECODES", "PROMPTS", "SETTLING", "Scene", "scenes", "settling"]
 
 DECODES = 5
 """Steps in which all of a scene's sequences decode, and as many with prompts among them, and with others
 waiting. At most as many compute its context."""
+SETTLING = 2
+"""Steps in which all decode, not measured, before such steps and before each in which prompts come, where
+there is time. Behind a step that computed a long prompt, or nothing, small steps of a small model take up to
+twice as long, since weights and context are in no cache; most steps of a server follow others like them."""
 PROMPTS = ((1 / 64,), (1 / 12,), (3 / 8,), (1.0,), (1 / 5,) * 5)
 """Prompts that come in such steps as well, in shares of the tokens that a step computes at most."""
 
@@ -50,6 +54,11 @@ class Scene:
         return replace(self, prompts=tuple(taken))
 
 
+def settling(decodes: int) -> int:
+    """How many steps settle before so many that decode."""
+    return SETTLING if decodes >= DECODES else 0
+
+
 def scenes(most_sequences: int, most_tokens: int, longest: int, pool: int) -> list[Scene]:
     """The grid, small ones first. `most_tokens`: of a step; `longest`: a request; `pool`: KV positions."""
     # Not powers of two: kernels are at their best with those, and batches that come up are others.
@@ -78,4 +87,4 @@ def _turned(prompts: Sequence[tuple[int, ...]], by: int) -> tuple[tuple[int, ...
 
 def _output(batch: int, context: int, most_tokens: int) -> int:
     """More than there are steps: those that compute the prompts, and those after them."""
-    return 4 * DECODES + batch * context // most_tokens
+    return 4 * DECODES + (2 + len(PROMPTS)) * SETTLING + batch * context // most_tokens

@@ -24,7 +24,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.kernels.gpu.staging import gather_rows
 from turnout.lab.simulation.cost import Work, work_of
 from turnout.lab.simulation.profiling.fit import StepSample
-from turnout.lab.simulation.profiling.scenes import Scene
+from turnout.lab.simulation.profiling.scenes import Scene, settling
 from turnout.lab.simulation.reach import EVERYTHING, Reach, reaches_of
 from turnout.runner.assembly import AssembledEngine
 
@@ -54,15 +54,16 @@ class Stage:
         steps = -(-sum(scene.lengths) // capacity.tokens)
         # Evenly among them: they differ in how much context is there already.
         samples = list(self._until_level({i * steps // fills for i in range(fills)}))
-        samples += self._steps(decodes)
+        samples += self._decodes(decodes)
         others = list[str]()
         for prompts in scene.prompts:
+            self._settle(decodes)
             others += [self._add(length, 1) for length in prompts]
             samples.append(self._step())
         self._abort(others)
         engine.scheduler.capacity = Capacity(capacity.tokens, scene.batch)
         mine += [self._add(1, scene.output) for _ in range(WAITING)]
-        samples += self._steps(decodes)
+        samples += self._decodes(decodes)
         engine.scheduler.capacity = capacity
         self._abort(mine)
         return samples
@@ -89,8 +90,13 @@ class Stage:
         self._engine.step()
         self._engine.runner = self._runner
 
-    def _steps(self, steps: int) -> list[StepSample]:
+    def _decodes(self, steps: int) -> list[StepSample]:
+        self._settle(steps)
         return [self._step() for _ in range(steps)]
+
+    def _settle(self, decodes: int) -> None:
+        for _ in range(settling(decodes)):
+            self._step()
 
     def _step(self) -> StepSample:
         since = self._clock()

@@ -49,7 +49,7 @@ def run(arm: str, repeat: int = 0, **changes: object) -> Run:
 def slower(share: float) -> CostModel:
     """The H100, each step `share` longer."""
     longer = 1 + share
-    given = {name: value for name, value in vars(H100.seconds).items() if name != "tokens"}
+    given = {name: value for name, value in vars(H100.seconds).items() if name not in ("tokens", "far")}
     seconds = {name: value * longer for name, value in given.items()}
     tokens = tuple((count, rate * longer) for count, rate in H100.seconds.tokens)
     return msgspec.structs.replace(H100, seconds=Seconds(**seconds, tokens=tokens))

@@ -33,11 +33,22 @@ def test_a_step_is_the_sum_of_what_is_in_it() -> None:
         host=17,
         runner=19,
         waiter=23,
+        prompt=31,
+        beginner=37,
     )
     work = Work(
-        tokens=10, sequences=2, rows=1, groups=3, context=100, pairs=50.5, moved=4, running=6, waiting=8
+        tokens=10,
+        sequences=2,
+        rows=1,
+        groups=3,
+        prompts=2,
+        context=100,
+        pairs=50.5,
+        moved=4,
+        running=6,
+        waiting=8,
     )
-    assert seconds.of(work) == 1 + 20 + 6 + 5 + 700 + 555.5 + 52 + 17 + 114 + 184 + 87
+    assert seconds.of(work) == 1 + 20 + 6 + 5 + 700 + 555.5 + 52 + 17 + 114 + 184 + 87 + 62 + 74
 
 
 def test_few_tokens_hide_behind_the_weights() -> None:
@@ -53,10 +64,17 @@ def test_the_first_tokens_may_cost_more_than_others() -> None:
             Seconds(tokens=wrong)
 
 
+def test_context_that_caches_do_not_hold_takes_longer() -> None:
+    seconds = Seconds(read=1, far=((10, 2), (20, 4)))
+    assert [seconds.of(Work(context=context)) for context in (10, 12, 20, 21)] == [10, 16, 40, 47]
+    with pytest.raises(ConfigError, match="far must go up"):
+        Seconds(far=((20, 2), (10, 4)))
+
+
 def test_a_plan_in_numbers() -> None:
     chunks = [Chunk(None, 100, [1] * 4, 1), Chunk(None, 0, [1] * 3, 0)]  # type: ignore[arg-type]
     work = work_of(Plan(chunks, [Move(0, 9, 5), Move(0, 0, 2, "swap_out")]))
-    assert (work.tokens, work.sequences, work.rows, work.moved) == (7, 2, 1, 7)
+    assert (work.tokens, work.sequences, work.rows, work.prompts, work.moved) == (7, 2, 1, 2, 7)
     assert work.context == 104 + 3
     assert work.groups == 2
     assert work_of(Plan(chunks, []), beside=[kind(3, 16), kind(1, 16)]).groups == 3

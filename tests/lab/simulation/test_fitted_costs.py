@@ -24,11 +24,14 @@ TRUE = Seconds(
     sequence=3e-5,
     row=1e-5,
     group=3e-4,
+    prompt=2e-4,
     read=2e-6,
+    far=((1024, 0.0), (4096, 3e-6), (16_384, 0.0), (65_536, 0.0)),
     pair=1e-7,
     host=4e-4,
     runner=2e-5,
     waiter=2e-7,
+    beginner=1e-4,
 )
 
 
@@ -45,12 +48,13 @@ def _sample(rng: random.Random, noise: float) -> StepSample:
         sequences=sequences + (prompt > 0),
         rows=rng.randint(1, sequences),
         groups=rng.randint(1, 5),
+        prompts=int(prompt > 0),
         context=sequences * context + prompt,
         pairs=sequences * context + prompt**2 / 2,
         running=sequences + (prompt > 0),
         waiting=rng.choice([0, 0, 100]),
     )
-    host = TRUE.host + TRUE.runner * work.running + TRUE.waiter * work.waiting
+    host = TRUE.host + TRUE.runner * work.running + TRUE.waiter * work.waiting + TRUE.beginner * work.prompts
     off = 1 + rng.uniform(-noise, noise)
     return StepSample(work, off * (TRUE.of(work) - host), off * host)
 
