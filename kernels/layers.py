@@ -124,6 +124,8 @@ class NativeLayers:
     ) -> None:
         """rules: by layer; empty: all attend plainly; table_of: as that of `InPlace`."""
         self._kernels, self._weights = kernels, weights
+        self.eps = weights[0].eps
+        """Of the norms."""
         made = [rule_of(rule) for rule in rules] or [plain_rule(*each.heads) for each in weights]
         layers = zip(weights, pools, made, table_of or (0,) * len(weights), strict=True)
         self._table = (_Layer * len(weights))(*(_layer(*layer, kernels.integers) for layer in layers))
@@ -136,12 +138,14 @@ class NativeLayers:
         rotations: Sequence[tuple[Tensor, Tensor]],
         place: InPlace,
         picked: Tensor | None = None,
+        last_norm: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Returns `hidden` after the last layer, of the picked rows, and what is still to be added to it.
 
         hidden: [tokens, size], which is added to in place; rotations: cosine and sine, [tokens, 1, head_dim]
         each, in the norms' dtype. picked: int64 [rows], ascending: the rows that go beyond the last
-        attention; None: all.
+        attention; None: all. last_norm: weight of a norm with the layers' epsilon; with it, the second is
+        added, and what comes second is the norm of the sum.
         """
         weights, tables = self._weights[0], place.tables[0]
         tokens, size = hidden.shape
@@ -169,10 +173,12 @@ class NativeLayers:
             *(each.data_ptr() for each in (hidden, delta, normed, wide, narrow)),
             *(address(picked), rows),
             weights.group,
+            address(last_norm),
         )
         if not self._kernels.layers(self._table, step):
             raise CollectiveError("another rank of the engine is gone")
-        return hidden[:rows], delta[:rows]
+        second = delta if last_norm is None else normed
+        return (hidden, second) if picked is None else (hidden[:rows], second[:rows])
 
 
 # ------------------------------------------------------------------ the structures of native/layers.cpp
@@ -205,6 +211,7 @@ class _Step(ctypes.Structure):
         ("picked", _POINTER),
         ("count", _LONG),
         ("group", _POINTER),
+        ("last_norm", _POINTER),
     )
 
 

@@ -14,6 +14,8 @@ Numbers = npt.NDArray[np.int64]
 
 def ranges(starts: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]]) -> Numbers:
     """Returns ``range(start, start + length)`` of each chunk, one after the other: int64 [sum of lengths]."""
+    if (lengths == 1).all():  # all decode
+        return starts.astype(np.int64)
     firsts = lengths.cumsum() - lengths
     numbers: Numbers = np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
     return numbers

@@ -45,10 +45,10 @@ def are_alike(requests: Sequence[Request], chosen: Chosen) -> bool:
     """Whether each of `requests` goes on by the token that was chosen for its only sequence."""
     if chosen.details is not None or len(chosen.parents) != len(requests):
         return False
-    return all(
-        goes_on(request, parent) and request.fault is None and not parent.draft
-        for request, parent in zip(requests, chosen.parents, strict=True)
-    )
+    for request, parent in zip(requests, chosen.parents, strict=True):
+        if request.fault is not None or parent.draft or not goes_on(request, parent):
+            return False
+    return True
 
 
 class Lockstep:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterator
+from itertools import repeat
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import PolicyError, RequestError
@@ -64,6 +65,12 @@ class PolicyGuard:
         served: set[Request] = set()
         try:
             answer = self._timed_order(view)
+            if (rest := _after(view.running, answer)) is not None:
+                # Nearly always. All of them are in the view, and each once: there is nothing to check.
+                runners = self._queues.running
+                yield from zip(runners, repeat(NO_LIMIT))
+                served.update(runners)
+                answer = rest
             for entry in answer.up_to(closed) if isinstance(answer, Order) else answer:
                 if type(entry) is RequestView:  # nearly always
                     request = request_of(entry)
@@ -175,6 +182,16 @@ class PolicyGuard:
     @property
     def _title(self) -> str:
         return title_of(self.policy, "scheduler")
+
+
+def _after(first: tuple[RequestView, ...], answer: Answer) -> Answer | None:
+    """Returns what follows in an order that begins with these requests; None: it does not."""
+    count = len(first)
+    if type(answer) is list:
+        return answer[count:] if tuple(answer[:count]) == first else None
+    if type(answer) is Order:
+        return Order(answer.parts[count:]) if tuple(answer.parts[:count]) == first else None
+    return None
 
 
 def _share_or_drop(entry: Entry) -> tuple[Request, Turn | Drop]:

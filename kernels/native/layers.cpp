@@ -42,6 +42,7 @@ struct Step {
     const int64_t* picked;  // ascending: who goes beyond the last layer's attention; null: all
     int64_t count;          // of them
     void* group;            // of ranks that each compute a share of attention and of the MLP; null: there is one
+    const void* last_norm;  // the weight of a norm after the last layer, in `normed`; null: none
 
     // Numbers of the step from `count` of them on.
     void* behind(void* numbers, int64_t count) const { return (char*)numbers + count * (half ? 2 : 4); }
@@ -71,6 +72,7 @@ void linear(const Linear& layer, const void* x, void* out, const Step& step, con
                        layer.inputs, layer.outputs, layer.inputs, layer.kind == BFLOAT16, false, threads);
 }
 
+// In `normed`.
 void norm(const void* weight, bool add, const Step& step) {
     turnout_norm(step.hidden, add ? step.delta : nullptr, weight, step.normed, step.tokens, step.size,
                  (float)step.eps, (int)step.half, (int)step.threads);
@@ -142,8 +144,8 @@ bool rest(const Layer& layer, const Step& step) {
 extern "C" {
 
 // hidden: the embedded tokens; afterwards what the last layer made of them, but for `delta`, which is still to
-// be added; of `picked`, if there are some, one row behind the other. Returns 0, or 1 if a rank of the group is
-// gone.
+// be added unless there is `last_norm`; of `picked`, if there are some, one row behind the other. Returns 0, or 1 if a
+// rank of the group is gone.
 int turnout_layers(const void* layers, int64_t count, const void* of_step) {
     const Step& step = *(const Step*)of_step;
     for (int64_t i = 0; i < count; i++) {
@@ -159,6 +161,11 @@ int turnout_layers(const void* layers, int64_t count, const void* of_step) {
         } else if (!rest(layer, step)) {
             return 1;
         }
+    }
+    if (step.last_norm) {
+        Step last = step;
+        if (step.picked) last.tokens = step.count;
+        norm(step.last_norm, true, last);
     }
     return 0;
 }

@@ -46,9 +46,16 @@ class NativeStack(DecoderStack):
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        if self._computes(attend) is not None:
-            take_over_threads()  # before PyTorch embeds
-        return super().forward(tokens, positions, attend, rows)
+        computes = self._computes(attend)
+        if computes is None:
+            return super().forward(tokens, positions, attend, rows)
+        take_over_threads()  # before PyTorch embeds
+        hidden = self.embed(tokens, positions)
+        in_place, layers = computes
+        rotations, norm = self.rotary(positions, hidden.dtype), self.norm
+        if isinstance(norm, FusedRMSNorm) and norm.eps == layers.eps:
+            return layers(hidden, rotations, in_place, rows, norm.weight)[1]
+        return norm.add(*layers(hidden, rotations, in_place, rows))[1]
 
     def through(
         self, hidden: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None

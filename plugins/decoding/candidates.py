@@ -37,8 +37,11 @@ def continue_each(
 def _rows(requests: Sequence[Request]) -> list[Row]:
     rows = list[Row]()
     for request in requests:
+        live = request.live
         if request.forks == 0 and request.width > 1:
-            rows += [Row(request.live[0], index) for index in range(request.width)]
+            rows += [Row(live[0], index) for index in range(request.width)]
+        elif len(live) == 1:  # nearly always
+            rows.append(Row(live[0], live[0].index))
         else:
-            rows += [Row(sequence, sequence.index) for sequence in request.live]
+            rows += [Row(sequence, sequence.index) for sequence in live]
     return rows

@@ -22,5 +22,7 @@ def written_slots(
 
     table: the row of `slots_table` for each chunk's sequence; starts, lengths: of the chunks, in tokens.
     """
-    positions, of = ranges(starts, lengths), np.repeat(np.arange(len(lengths)), lengths)
+    positions, of = ranges(starts, lengths), np.arange(len(lengths))
+    if not (lengths == 1).all():
+        of = np.repeat(of, lengths)
     return table[of, positions // block_size] + positions % block_size
