@@ -98,3 +98,11 @@ def test_an_engine_takes_the_faster(
     if "torch" in note:
         assert "took 2.2 times as long" in setup.kernels_note
         assert setup.context.kernels is None
+
+
+def test_each_takes_its_turns_behind_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In turns, PyTorch's threads would wait actively on the cores that native threads need."""
+    taken = list[str]()
+    monkeypatch.setattr(measured.time, "sleep", lambda seconds: taken.append("rest"))
+    measured._ratio(lambda: taken.append("native"), lambda: taken.append("plain"), float("inf"))
+    assert taken == ["rest", *["native"] * (1 + measured.TURNS), "rest", *["plain"] * (1 + measured.TURNS)]
