@@ -22,6 +22,8 @@ __all__ = ["BlockTables", "CpuKernels", "PackedWeights", "cpu_kernels"]
 
 WORTHWHILE = 1 << 16
 """Products from which on a second thread is faster than one alone; as in native/layers.cpp."""
+EXCEPTIONS = 1 / 512
+"""Of a layer's weights, which bytes for codes of exponents leave out, at most: else it is not compressed."""
 SIGNATURES = {
     "turnout_panel": [],
     "turnout_is_bfloat16": [POINTER, LONG, INT],
@@ -32,8 +34,11 @@ SIGNATURES = {
     "turnout_gather": [POINTER] * 3 + [LONG] * 3 + [INT],
     "turnout_half_unit": [],
     "turnout_half_pack": [POINTER] * 2 + [LONG] * 3 + [INT],
-    "turnout_half_linear": [POINTER] * 4 + [LONG] * 4 + [INT],
+    "turnout_half_linear": [POINTER] * 4 + [LONG] * 4 + [INT] * 2,
     "turnout_half_gather": [POINTER] * 3 + [LONG] * 2,
+    "turnout_compress": [POINTER] * 2 + [LONG] * 5 + [POINTER, INT],
+    "turnout_compressed_bytes": [LONG] * 3,
+    "turnout_compressed_gather": [POINTER] * 3 + [LONG] * 3,
     "turnout_norm": [POINTER] * 4 + [LONG] * 2 + [FLOAT] + [INT] * 2,
     "turnout_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
     "turnout_layer_norm": [POINTER] * 5 + [LONG] * 2 + [FLOAT] + [INT] * 2,
@@ -61,6 +66,8 @@ class PackedWeights:
     panels: int
     dtype: torch.dtype
     """Of inputs and outputs: float32, or bfloat16, for which weights lie in another order."""
+    compressed: bool = False
+    """Whether `numbers` are the bytes that native/compressed_halves.h describes."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class CpuKernels:
         library.turnout_is_bfloat16.restype = INT
         library.turnout_layers.restype = library.turnout_experts.restype = INT
         library.turnout_integer_zero.restype = INT
-        library.turnout_half_unit.restype = LONG
+        library.turnout_half_unit.restype = library.turnout_compressed_bytes.restype = LONG
         self.built = built
         self.library = library
         self._half_unit: int = library.turnout_half_unit()
@@ -118,6 +125,8 @@ class CpuKernels:
         weights: float32 or bfloat16 [outputs, inputs] each.
         """
         half = _half(weights[0])
+        if half and (compressed := self._compressed(weights)):
+            return compressed
         narrow = half or all(self.is_bfloat16(weight) for weight in weights)
         inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
         panels = -(-outputs // self._panel)
@@ -136,6 +145,25 @@ class CpuKernels:
             first += len(weight)
         return PackedWeights(numbers, inputs, outputs, panels, weights[0].dtype)
 
+    def _compressed(self, weights: Sequence[Tensor]) -> PackedWeights | None:
+        """Returns bfloat16 layers as one that is compressed; None: plain ones are better."""
+        inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
+        room = int(inputs * outputs * EXCEPTIONS)
+        size: int = self.library.turnout_compressed_bytes(inputs, outputs, room)
+        if not size or any(len(weight) % self._panel for weight in weights[:-1]):
+            return None
+        numbers = self.integers.room(size, dtype=torch.uint8)
+        used, first = LONG(0), 0
+        for weight in weights:
+            place = weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first, outputs
+            self.library.turnout_compress(*place, room, ctypes.byref(used), kernel_threads())
+            first += len(weight)
+        if used.value > room:
+            return None
+        numbers = numbers[: self.library.turnout_compressed_bytes(inputs, outputs, used.value)]
+        panels = -(-outputs // self._panel)
+        return PackedWeights(numbers, inputs, outputs, panels, torch.bfloat16, compressed=True)
+
     def linear(self, x: Tensor, packed: PackedWeights, bias: Tensor | None) -> Tensor:
         """Computes a packed layer: x [rows, inputs] to [rows, outputs].
 
@@ -152,7 +180,7 @@ class CpuKernels:
         addresses = packed.numbers.data_ptr(), x.data_ptr(), address(bias), out.data_ptr()
         sizes = x.shape[0], packed.inputs, packed.outputs, x.stride(0)
         if _half(x):
-            self.library.turnout_half_linear(*addresses, *sizes, threads)
+            self.library.turnout_half_linear(*addresses, *sizes, packed.compressed, threads)
         else:
             self.library.turnout_linear(*addresses, *sizes, _half(packed.numbers), False, threads)
         return out
@@ -162,7 +190,9 @@ class CpuKernels:
         out = torch.empty(tokens.shape[0], packed.inputs, dtype=packed.dtype)
         addresses = packed.numbers.data_ptr(), tokens.data_ptr(), out.data_ptr()
         sizes = tokens.shape[0], packed.inputs
-        if _half(out):
+        if packed.compressed:
+            self.library.turnout_compressed_gather(*addresses, *sizes, packed.outputs)
+        elif _half(out):
             self.library.turnout_half_gather(*addresses, *sizes)
         else:
             self.library.turnout_gather(*addresses, *sizes, packed.panels, _half(packed.numbers))

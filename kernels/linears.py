@@ -30,7 +30,7 @@ class FloatWeights(NamedTuple):
 
 LinearWeights = FloatWeights | IntegerWeights | BlockWeights
 
-_FLOAT32, _BFLOAT16, _HALVES, _INTEGERS, _BLOCKS = 0, 1, 2, 3, 16
+_FLOAT32, _BFLOAT16, _HALVES, _COMPRESSED_HALVES, _INTEGERS, _BLOCKS = 0, 1, 2, 3, 4, 16
 
 
 class LinearStruct(ctypes.Structure):
@@ -61,7 +61,8 @@ def _blocks(weights: BlockWeights) -> LinearStruct:
 def _floats(weights: FloatWeights) -> LinearStruct:
     packed = weights.packed
     kept = _BFLOAT16 if packed.numbers.dtype == torch.bfloat16 else _FLOAT32
-    kind = _HALVES if packed.dtype == torch.bfloat16 else kept
+    halves = _COMPRESSED_HALVES if packed.compressed else _HALVES
+    kind = halves if packed.dtype == torch.bfloat16 else kept
     return LinearStruct(
         packed.numbers.data_ptr(), address(weights.bias), packed.inputs, packed.outputs, kind
     )  # fields of integer weights stay 0

@@ -47,12 +47,14 @@ _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _VNNI = _AVX512 | {"avx512_vnni"}
 _BF16 = _VNNI | {"avx512_bf16"}
-_AMX = _BF16 | {"amx_tile", "amx_bf16", "amx_int8"}
+_AMX = _BF16 | {"avx512_vbmi2", "amx_tile", "amx_bf16", "amx_int8"}
 _FLAGS_512 = ("-march=skylake-avx512", "-mtune=native")
 _FLAGS_BF16 = (*_FLAGS_512, "-mavx512vnni", "-mavx512bf16")
 
 VARIANTS = (
-    Variant("amx", (*_FLAGS_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8", "-DTILES"), _AMX),
+    Variant(
+        "amx", (*_FLAGS_BF16, "-mavx512vbmi2", "-mamx-tile", "-mamx-bf16", "-mamx-int8", "-DTILES"), _AMX
+    ),
     Variant("avx512-bf16", _FLAGS_BF16, _BF16),
     Variant("avx512-vnni", (*_FLAGS_512, "-mavx512vnni"), _VNNI),
     Variant("avx512", _FLAGS_512, _AVX512),

@@ -67,9 +67,9 @@ int threads_for(int64_t products, int64_t worthwhile, const Step& step) {
 void linear(const Linear& layer, const void* x, void* out, const Step& step) {
     const int64_t products = step.tokens * layer.inputs * layer.outputs;
     const int threads = threads_for(products, WORTHWHILE, step);
-    if (layer.kind == HALVES)
+    if (of_halves(layer))
         turnout_half_linear(layer.numbers, x, layer.bias, out, step.tokens, layer.inputs, layer.outputs,
-                            layer.inputs, threads);
+                            layer.inputs, layer.kind == COMPRESSED_HALVES, threads);
     else if (layer.kind >= BLOCKS)
         turnout_block_linear(layer.numbers, (const float*)layer.bias, x, out, step.tokens, layer.inputs,
                              layer.outputs, layer.inputs, (int)(layer.kind - BLOCKS), (int)step.half, threads);

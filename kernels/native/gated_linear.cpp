@@ -12,10 +12,10 @@ bool gated_linear(const Linear& layer, const void* x, void* out, int64_t rows, i
     const int64_t size = layer.outputs / 2;
     if (size % PANEL) return false;
     if (layer.kind == INTEGERS) return gated_bytes(layer, x, out, rows, threads);
-    if (layer.kind != HALVES) return false;
+    if (!of_halves(layer)) return false;
     const HalfTarget target = {(BFloat16*)out, size, size, (const BFloat16*)layer.bias};
-    multiply_gated_halves((const BFloat16*)layer.numbers, {(const BFloat16*)x, layer.inputs}, rows, layer.inputs, target,
-                          threads);
+    const HalfWeights weights = {layer.numbers, layer.kind == COMPRESSED_HALVES, layer.outputs};
+    multiply_gated_halves(weights, {(const BFloat16*)x, layer.inputs}, rows, layer.inputs, target, threads);
     return true;
 }
 

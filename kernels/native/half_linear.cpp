@@ -23,10 +23,10 @@ struct Table {
 
 }  // namespace
 
-void half_panels(const void* packed, const void* x, const void* bias, void* out, int64_t rows, int64_t inputs,
-                 int64_t outputs, int64_t first, int64_t last) {
-    const HalfTarget target = {(BFloat16*)out, outputs, outputs, (const BFloat16*)bias};
-    multiply_halves((const BFloat16*)packed, {(const BFloat16*)x, inputs}, rows, inputs, first, last, target, 1);
+void half_panels(const Linear& layer, const void* x, void* out, int64_t rows, int64_t first, int64_t last) {
+    const HalfTarget target = {(BFloat16*)out, layer.outputs, layer.outputs, (const BFloat16*)layer.bias};
+    const HalfWeights weights = {layer.numbers, layer.kind == COMPRESSED_HALVES, layer.outputs};
+    multiply_halves(weights, {(const BFloat16*)x, layer.inputs}, rows, layer.inputs, first, last, target, 1);
 }
 
 extern "C" {
@@ -43,19 +43,18 @@ void turnout_half_pack(const uint16_t* weight, uint16_t* packed, int64_t inputs,
 
 // out: bfloat16 [rows][outputs]; x: bfloat16 [rows][inputs], rows `stride` apart; bias: bfloat16, or null.
 void turnout_half_linear(const void* packed, const void* x, const void* bias, void* out, int64_t rows,
-                         int64_t inputs, int64_t outputs, int64_t stride, int threads) {
+                         int64_t inputs, int64_t outputs, int64_t stride, int compressed, int threads) {
     const int64_t count = (outputs + PANEL - 1) / PANEL;
     const HalfTarget target = {(BFloat16*)out, outputs, outputs, (const BFloat16*)bias};
-    multiply_halves((const BFloat16*)packed, {(const BFloat16*)x, stride}, rows, inputs, 0, count, target, threads);
+    const HalfWeights weights = {packed, compressed != 0, outputs};
+    multiply_halves(weights, {(const BFloat16*)x, stride}, rows, inputs, 0, count, target, threads);
 }
 
 // out: bfloat16 [count][inputs], the rows `tokens` of the weight that was packed.
 void turnout_half_gather(const uint16_t* packed, const int64_t* tokens, uint16_t* out, int64_t count,
                          int64_t inputs) {
     const Table table = {inputs};
-    for (int64_t row = 0; row < count; row++) {
-        const uint16_t* from = packed + table.place(tokens[row]);
-        for (int64_t k = 0; k < inputs; k++) out[row * inputs + k] = from[k / 2 * 2 * PANEL + k % 2];
-    }
+    for (int64_t row = 0; row < count; row++)
+        pick_column(packed + table.place(tokens[row]), inputs, out + row * inputs);
 }
 }

@@ -43,14 +43,21 @@ constexpr int64_t HALF_UNIT = 32;
 constexpr int64_t HALF_UNIT = 2;
 #endif
 
+// Packed weights, as half_linear.cpp has them or, for tiles alone, as compressed_halves.h.
+struct HalfWeights {
+    const void* packed;
+    bool compressed;
+    int64_t outputs;
+};
+
 // out = x[rows][inputs] · packed panels (+ bias), those from `first` to before `last`: in tile_linear.cpp or, where
 // there are no tiles, in pair_linear.cpp.
-void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t first, int64_t last,
+void multiply_halves(const HalfWeights& weights, HalfMatrix x, int64_t rows, int64_t inputs, int64_t first, int64_t last,
                      const HalfTarget& out, int threads);
 
 #if defined(TILES)
 // out[rows][columns] = silu(gate) * up, of a layer of as many gates and then as many ups, in whole panels; `out` has the
 // bias of both.
-void multiply_gated_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, const HalfTarget& out,
+void multiply_gated_halves(const HalfWeights& weights, HalfMatrix x, int64_t rows, int64_t inputs, const HalfTarget& out,
                            int threads);
 #endif

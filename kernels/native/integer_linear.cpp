@@ -307,6 +307,8 @@ void multiply_panels(const Layer& layer, const Input& x, const Output& out, int6
 
 #if defined(TILES)
 
+PlainPanels panels_of(const Layer& layer, const Input& x) { return {(const uint8_t*)layer.packed, x.by_tiles.steps}; }
+
 // Bytes by tiles, whose sums are as exact.
 void multiply_bytes(const Layer& layer, const Input& x, const Output& out, int64_t begin, int64_t end, int threads) {
     for (int64_t piece = 0; piece < layer.pieces(); piece++) {
@@ -323,7 +325,7 @@ void multiply_bytes(const Layer& layer, const Input& x, const Output& out, int64
         const int64_t size = target.to_halves() ? sizeof(BFloat16) : sizeof(float);
         const void* const data = target.to_halves() ? (const void*)target.halves : target.data;
         const OutLines lines = {(const char*)data, out.stride * size, PANEL * size};
-        tile_product<Numbers::BYTES>(x.by_tiles, layer.packed, k / STEP, till / STEP, 0, lines, finish)
+        tile_product<Numbers::BYTES>(x.by_tiles, panels_of(layer, x), k / STEP, till / STEP, 0, lines, finish)
             .run(begin, end, threads);
     }
 }
@@ -347,7 +349,7 @@ void multiply_gated_bytes(const Layer& layer, const Input& x, BFloat16* out, int
         }
     };
     const OutLines lines = {(const char*)out, size * (int64_t)sizeof(BFloat16), PANEL * (int64_t)sizeof(BFloat16)};
-    tile_product<Numbers::BYTES>(x.by_tiles, layer.packed, 0, x.by_tiles.steps, panels, lines, finish)
+    tile_product<Numbers::BYTES>(x.by_tiles, panels_of(layer, x), 0, x.by_tiles.steps, panels, lines, finish)
         .run(0, panels, threads);
 }
 

@@ -14,7 +14,7 @@ int64_t turnout_panel();
 void turnout_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows,
                     int64_t inputs, int64_t outputs, int64_t stride, int half, int add, int threads);
 void turnout_half_linear(const void* packed, const void* x, const void* bias, void* out, int64_t rows,
-                         int64_t inputs, int64_t outputs, int64_t stride, int threads);
+                         int64_t inputs, int64_t outputs, int64_t stride, int compressed, int threads);
 void turnout_integer_linear(const void* packed, const int32_t* shift, const void* scale, const void* offset,
                             const float* bias, const void* x, void* out, int64_t rows, int64_t inputs,
                             int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,

@@ -55,9 +55,9 @@ int threads_for(const Linear& layer, const Step& step) {
 
 void linear(const Linear& layer, const void* x, void* out, const Step& step, const float* most_of = nullptr) {
     const int threads = threads_for(layer, step);
-    if (layer.kind == HALVES)
+    if (of_halves(layer))
         turnout_half_linear(layer.numbers, x, layer.bias, out, step.tokens, layer.inputs, layer.outputs,
-                            layer.inputs, threads);
+                            layer.inputs, layer.kind == COMPRESSED_HALVES, threads);
     else if (layer.kind >= BLOCKS)
         turnout_block_linear(layer.numbers, (const float*)layer.bias, x, out, step.tokens, layer.inputs,
                              layer.outputs, layer.inputs, (int)(layer.kind - BLOCKS), (int)step.half,

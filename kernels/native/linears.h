@@ -3,9 +3,10 @@
 
 #include <cstdint>
 
-// FLOAT32, BFLOAT16: how float32 layers keep their weights; HALVES: bfloat16 in and out; INTEGERS + n: what
+// FLOAT32, BFLOAT16: how float32 layers keep their weights; HALVES: bfloat16 in and out, and
+// COMPRESSED_HALVES, of which the weights are compressed; INTEGERS + n: what
 // turnout_integer_linear calls kind n; BLOCKS + n: blocks of type n.
-enum Kind : int64_t { FLOAT32, BFLOAT16, HALVES, INTEGERS, BLOCKS = 16 };
+enum Kind : int64_t { FLOAT32, BFLOAT16, HALVES, COMPRESSED_HALVES, INTEGERS, BLOCKS = 16 };
 
 // Joined layers have their outputs side by side. From `shift` on: of integers alone.
 struct Linear {
@@ -29,11 +30,12 @@ void float_linear(const void* packed, const float* x, const float* bias, float* 
 // Those outputs of x[rows][inputs] that are in panels from `first` to before `last`: to out[rows][outputs].
 void float_panels(const void* packed, const float* x, const float* bias, float* out, int64_t rows, int64_t inputs,
                   int64_t outputs, int half, int64_t first, int64_t last);
-void half_panels(const void* packed, const void* x, const void* bias, void* out, int64_t rows, int64_t inputs,
-                 int64_t outputs, int64_t first, int64_t last);
+void half_panels(const Linear& layer, const void* x, void* out, int64_t rows, int64_t first, int64_t last);
 // most_of: what integers round each row by; null: its largest number.
 void integer_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first,
                     int64_t last, const float* most_of);
+
+inline bool of_halves(const Linear& layer) { return layer.kind == HALVES || layer.kind == COMPRESSED_HALVES; }
 
 inline bool rounds(const Linear& layer) { return layer.kind >= INTEGERS && layer.kind < BLOCKS; }
 
@@ -55,8 +57,8 @@ inline void linear_panels(const Linear& layer, const void* x, void* out, int64_t
         block_panels(layer, x, out, rows, half, first, last);
     else if (layer.kind >= INTEGERS)
         integer_panels(layer, x, out, rows, half, first, last, most_of);
-    else if (layer.kind == HALVES)
-        half_panels(layer.numbers, x, layer.bias, out, rows, layer.inputs, layer.outputs, first, last);
+    else if (of_halves(layer))
+        half_panels(layer, x, out, rows, first, last);
     else
         float_panels(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, rows, layer.inputs,
                      layer.outputs, layer.kind == BFLOAT16, first, last);

@@ -59,9 +59,9 @@ void pass(int64_t rows, HalfMatrix x, const PairPanels& panels, const HalfTarget
 
 }  // namespace
 
-void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t begin,
+void multiply_halves(const HalfWeights& weights, HalfMatrix x, int64_t rows, int64_t inputs, int64_t begin,
                      int64_t end, const HalfTarget& out, int threads) {
-    const PairPanels all = {packed, end, (inputs + 1) / 2 * 2 * PANEL, inputs};
+    const PairPanels all = {(const BFloat16*)weights.packed, end, (inputs + 1) / 2 * 2 * PANEL, inputs};
     turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
         first += begin, last += begin;
         PairPanels own = all.from(first);

@@ -38,3 +38,8 @@ void put_rows(const uint8_t* rows, int64_t bytes, int64_t count, int64_t first, 
         }
     });
 }
+
+// Numbers of a column of a panel [pairs][PANEL][2], from where its first pair is on.
+inline void pick_column(const uint16_t* from, int64_t count, uint16_t* to) {
+    for (int64_t k = 0; k < count; k++) to[k] = from[k / 2 * 2 * PANEL + k % 2];
+}

@@ -29,6 +29,18 @@ TileRows by_tiles(HalfMatrix x, int64_t rows, int64_t inputs, int threads) {
     return tiles;
 }
 
+template <typename Finish>
+void multiply(const HalfWeights& weights, const TileRows& x, int64_t beside, const OutLines& out, const Finish& finish,
+              int64_t begin, int64_t end, int threads) {
+    if (weights.compressed) {
+        const PanelsToExpand panels(weights.packed, (weights.outputs + PANEL - 1) / PANEL, x.steps);
+        tile_product<Numbers::PAIRS>(x, panels, 0, x.steps, beside, out, finish).run(begin, end, threads);
+    } else {
+        const PlainPanels panels = {(const uint8_t*)weights.packed, x.steps};
+        tile_product<Numbers::PAIRS>(x, panels, 0, x.steps, beside, out, finish).run(begin, end, threads);
+    }
+}
+
 inline void load_sums(const int32_t* sums, int64_t row, const HalfBias& bias, Floats (&columns)[VECTORS]) {
     for (int v = 0; v < VECTORS; v++)
         columns[v] = load_as<Floats>(sums + row * PANEL + v * WIDTH) + bias.columns[v];
@@ -36,7 +48,7 @@ inline void load_sums(const int32_t* sums, int64_t row, const HalfBias& bias, Fl
 
 }  // namespace
 
-void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t begin,
+void multiply_halves(const HalfWeights& weights, HalfMatrix x, int64_t rows, int64_t inputs, int64_t begin,
                      int64_t end, const HalfTarget& out, int threads) {
     const TileRows tiles = by_tiles(x, rows, inputs, threads);
     const auto finish = [&](int64_t row, int64_t count, int64_t panel, const int32_t* sums, const int32_t*) {
@@ -50,10 +62,10 @@ void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t
         }
     };
     const OutLines lines = {(const char*)out.data, out.stride * BYTES, PANEL * BYTES};
-    tile_product<Numbers::PAIRS>(tiles, packed, 0, tiles.steps, 0, lines, finish).run(begin, end, threads);
+    multiply(weights, tiles, 0, lines, finish, begin, end, threads);
 }
 
-void multiply_gated_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, const HalfTarget& out,
+void multiply_gated_halves(const HalfWeights& weights, HalfMatrix x, int64_t rows, int64_t inputs, const HalfTarget& out,
                            int threads) {
     const TileRows tiles = by_tiles(x, rows, inputs, threads);
     const int64_t panels = out.columns / PANEL;
@@ -70,7 +82,7 @@ void multiply_gated_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, i
         }
     };
     const OutLines lines = {(const char*)out.data, out.stride * BYTES, PANEL * BYTES};
-    tile_product<Numbers::PAIRS>(tiles, packed, 0, tiles.steps, panels, lines, finish).run(0, panels, threads);
+    multiply(weights, tiles, panels, lines, finish, 0, panels, threads);
 }
 
 #endif

@@ -1,12 +1,13 @@
 // Products of rows by tiles with panels of weights, [steps][2][16][64 bytes], which are two tiles side by side.
 //
-// Every number of rows goes the same way, and a row's products are added up in the same order, however they are cut: its
-// results do not depend on the others.
+// Every number of rows goes the same way, and a row's products are added up in the same order, however they are cut:
+// its results do not depend on the others.
 //
 // Tiles multiply faster than the second-level cache can be read, and many times as fast as the third. So a piece of some
 // rows of x stays in the first while some panels pass it, and a slab of x, and sums, in the second.
 #pragma once
 
+#include "compressed_halves.h"
 #include "team.h"
 #include "tile.h"
 #include "tile_rows.h"
@@ -82,12 +83,12 @@ struct TileFetch {
     static constexpr int64_t OUT_LINES = 3;
 };
 
-// Adds to sums [16 * T][PANEL] the products of T tiles of x with a panel, of so many steps.
-template <Numbers OF, int T>
-inline void add_block(const uint8_t* x, const uint8_t* panel, int64_t steps, void* of_sums, bool first,
-                      TileFetch& fetch) {
-    constexpr int64_t LINE = PANEL * 4;
-    char *const sums = (char*)of_sums, *const next = sums + 16 * LINE;
+constexpr int64_t LINE_OF_SUMS = PANEL * 4;  // bytes
+
+// The sums of T tiles of x with a panel, in tiles 4 and on.
+template <int T>
+inline void load_sums_of_tiles(const char* sums, bool first) {
+    const char* const next = sums + 16 * LINE_OF_SUMS;
     if (first) {
         TILE_ZERO(4);
         TILE_ZERO(5);
@@ -96,58 +97,111 @@ inline void add_block(const uint8_t* x, const uint8_t* panel, int64_t steps, voi
             TILE_ZERO(7);
         }
     } else {
-        TILE_LOAD(4, sums, LINE);
-        TILE_LOAD(5, sums + STEP, LINE);
+        TILE_LOAD(4, sums, LINE_OF_SUMS);
+        TILE_LOAD(5, sums + STEP, LINE_OF_SUMS);
         if constexpr (T == 2) {
-            TILE_LOAD(6, next, LINE);
-            TILE_LOAD(7, next + STEP, LINE);
+            TILE_LOAD(6, next, LINE_OF_SUMS);
+            TILE_LOAD(7, next + STEP, LINE_OF_SUMS);
         }
-    }
-    for (int64_t step = 0; step < steps; step++, x += T * TILE, panel += 2 * TILE) {
-        TILE_LOAD(0, x, STEP);
-        TILE_STREAM(2, panel, LINE);
-        TILE_STREAM(3, panel + STEP, LINE);
-        if constexpr (T == 2) TILE_LOAD(1, x + TILE, STEP);
-        if constexpr (OF == Numbers::PAIRS) {
-            TILE_ADD_PAIRS(4, 0, 2);
-            TILE_ADD_PAIRS(5, 0, 3);
-        } else {
-            TILE_ADD_BYTES(4, 0, 2);
-            TILE_ADD_BYTES(5, 0, 3);
-        }
-        if constexpr (T == 2 && OF == Numbers::PAIRS) {
-            TILE_ADD_PAIRS(6, 1, 2);
-            TILE_ADD_PAIRS(7, 1, 3);
-        } else if constexpr (T == 2) {
-            TILE_ADD_BYTES(6, 1, 2);
-            TILE_ADD_BYTES(7, 1, 3);
-        }
-        fetch();
-    }
-    TILE_STORE(4, sums, LINE);
-    TILE_STORE(5, sums + STEP, LINE);
-    if constexpr (T == 2) {
-        TILE_STORE(6, next, LINE);
-        TILE_STORE(7, next + STEP, LINE);
     }
 }
+
+template <int T>
+inline void store_sums_of_tiles(char* sums) {
+    char* const next = sums + 16 * LINE_OF_SUMS;
+    TILE_STORE(4, sums, LINE_OF_SUMS);
+    TILE_STORE(5, sums + STEP, LINE_OF_SUMS);
+    if constexpr (T == 2) {
+        TILE_STORE(6, next, LINE_OF_SUMS);
+        TILE_STORE(7, next + STEP, LINE_OF_SUMS);
+    }
+}
+
+// Adds the products of T tiles of x with a panel, of a step.
+template <Numbers OF, int T>
+inline void add_step(const uint8_t* x, const uint8_t* panel) {
+    TILE_LOAD(0, x, STEP);
+    TILE_STREAM(2, panel, 2 * STEP);
+    TILE_STREAM(3, panel + STEP, 2 * STEP);
+    if constexpr (T == 2) TILE_LOAD(1, x + TILE, STEP);
+    if constexpr (OF == Numbers::PAIRS) {
+        TILE_ADD_PAIRS(4, 0, 2);
+        TILE_ADD_PAIRS(5, 0, 3);
+    } else {
+        TILE_ADD_BYTES(4, 0, 2);
+        TILE_ADD_BYTES(5, 0, 3);
+    }
+    if constexpr (T == 2 && OF == Numbers::PAIRS) {
+        TILE_ADD_PAIRS(6, 1, 2);
+        TILE_ADD_PAIRS(7, 1, 3);
+    } else if constexpr (T == 2) {
+        TILE_ADD_BYTES(6, 1, 2);
+        TILE_ADD_BYTES(7, 1, 3);
+    }
+}
+
+// Adds to sums [16 * T][PANEL] the products of T tiles of x with a panel, of so many steps.
+template <Numbers OF, int T>
+inline void add_block(const uint8_t* x, const uint8_t* panel, int64_t steps, void* sums, bool first,
+                      TileFetch& fetch) {
+    load_sums_of_tiles<T>((const char*)sums, first);
+    for (int64_t step = 0; step < steps; step++, x += T * TILE, panel += 2 * TILE) {
+        add_step<OF, T>(x, panel);
+        fetch();
+    }
+    store_sums_of_tiles<T>((char*)sums);
+}
+
+// Where a panel is expanded to: so many steps, the last ones if these are fewer than are written.
+struct Room {
+    uint8_t* data;
+    int64_t steps;
+
+    uint8_t* at(int64_t step) const { return data + step % steps * 2 * TILE; }
+};
+
+// The same of a panel that is expanded on the way: a step ahead, since what was just written is read slowly.
+template <int T>
+inline void add_compressed(const uint8_t* x, Expansion panel, int64_t steps, const Room& room, void* sums, bool first,
+                           TileFetch& fetch) {
+    load_sums_of_tiles<T>((const char*)sums, first);
+    panel.next(room.at(0));
+    for (int64_t step = 0; step < steps; step++, x += T * TILE) {
+        if (step + 1 < steps) panel.next(room.at(step + 1));
+        add_step<Numbers::PAIRS, T>(x, room.at(step));
+        fetch();
+    }
+    store_sums_of_tiles<T>((char*)sums);
+}
+
+// Panels as they are multiplied.
+struct PlainPanels {
+    static constexpr bool COMPRESSED = false;
+    static constexpr int64_t BYTES = 2 * TILE;  // of a step
+
+    const uint8_t* data;
+    int64_t steps;
+
+    const uint8_t* at(int64_t panel, int64_t step) const { return data + (panel * steps + step) * BYTES; }
+};
+
+// Panels that are expanded by the first rows that they are multiplied with.
+struct PanelsToExpand : CompressedPanels {
+    static constexpr bool COMPRESSED = true;
+    static constexpr int64_t BYTES = COMPRESSED_STEP;
+
+    using CompressedPanels::CompressedPanels;
+};
 
 // Multiplies x's steps from `from` to before `till` with as many of each panel, and calls `finish(row, rows, item, sums,
 // others)` for each block of rows of an item: a panel, or if there is `beside`, a panel and the one so many behind it, whose
 // sums are `others`. Sums have 4 bytes, [rows][PANEL].
-template <Numbers OF, typename Finish>
+template <Numbers OF, typename Panels, typename Finish>
 class TileProduct {
    public:
-    TileProduct(const TileRows& x, const void* panels, int64_t from, int64_t till, int64_t beside, const OutLines& out,
-                const Finish& finish)
-        : x(x),
-          panels((const uint8_t*)panels),
-          from(from),
-          till(till),
-          beside(beside),
-          apart(x.steps * 2 * TILE),
-          out(out),
-          finish(finish) {}
+    TileProduct(const TileRows& x, const Panels& panels, int64_t from, int64_t till, int64_t beside,
+                const OutLines& out, const Finish& finish)
+        : x(x), panels(panels), from(from), till(till), beside(beside), out(out), finish(finish) {}
 
     // Of the items from `begin` to before `end`.
     void run(int64_t begin, int64_t end, int threads) const {
@@ -166,11 +220,11 @@ class TileProduct {
 
    private:
     static constexpr int64_t AHEAD_OF_FEW = 32 << 10;  // bytes between what is read for few rows and what is fetched
+    static constexpr int64_t STEPS_OF_FEW = 2;         // that are kept of an expanded panel
 
     const TileRows& x;
-    const uint8_t* const panels;
+    const Panels panels;
     const int64_t from, till, beside;
-    const int64_t apart;  // bytes from one panel to the next
     const OutLines& out;
     const Finish& finish;
 
@@ -189,32 +243,61 @@ class TileProduct {
                     int32_t* sums) const {
         const int64_t slab_end = std::min(till, slab + cut.slab), end = std::min(x.padded, begin + cut.band);
         const int64_t blocks = (end - begin + BLOCK - 1) / BLOCK;
-        TileFetch fetch = {nullptr, fetches ? (2 * TILE / STEP + blocks - 1) / blocks : 0, nullptr, 0, out.stride};
+        TileFetch fetch = {nullptr, fetches ? (Panels::BYTES / STEP + blocks - 1) / blocks : 0, nullptr, 0, out.stride};
         for (int64_t row = begin, block = 0; row < end; row += BLOCK, block++)
             for (int64_t step = slab; step < slab_end; step += cut.piece) {
                 const int64_t steps = std::min(cut.piece, slab_end - step);
                 const int64_t share = slab + (block * (slab_end - slab) + step - slab) / blocks;  // of what comes later
                 int32_t* const own = sums + (cut.slabs ? block * BLOCK * PANEL : 0);
                 for (int64_t i = 0; i < count * cut.width; i++) {
-                    const int64_t panel = beside ? item + i * beside : item + i;
-                    const uint8_t* const at = panels + panel * apart;
-                    fetch.panels = cut.few ? at + step * 2 * TILE + AHEAD_OF_FEW
-                                           : at + cut.group * apart + share * 2 * TILE;
+                    const int64_t panel = panel_of(item, i);
+                    fetch.panels =
+                        cut.few ? panels.at(panel, step) + AHEAD_OF_FEW : panels.at(panel + cut.group, share);
                     const bool finishes = step + steps == till && (!beside || i);
-                    multiply(row, step, steps, at, own + i * cut.sums_apart(), beside ? item : panel, finishes, fetch);
+                    fetch.out = out.data + row * out.stride + (beside ? item : panel) * out.panel;
+                    fetch.left = finishes ? rows_of(row) : 0;
+                    const Part part = {panel, step, steps, i * (slab_end - slab) + step - slab};
+                    multiply(cut, row, block == 0, part, own + i * cut.sums_apart(), fetch);
                     if (finishes) put(cut, row, beside ? item : panel, own + i * cut.sums_apart());
                 }
             }
     }
 
-    void multiply(int64_t row, int64_t step, int64_t steps, const uint8_t* at, int32_t* sums, int64_t item,
-                  bool finishes, TileFetch& fetch) const {
-        fetch.out = out.data + row * out.stride + item * out.panel;
-        fetch.left = finishes ? rows_of(row) : 0;
+    int64_t panel_of(int64_t item, int64_t i) const { return beside ? item + i * beside : item + i; }
+
+    // Of a panel, so many steps from `step` on; `place`: of its first among the steps of a group.
+    struct Part {
+        int64_t panel, step, steps, place;
+    };
+
+    void multiply(const Cut& cut, int64_t row, bool expands, const Part& part, int32_t* sums,
+                  TileFetch& fetch) const {
         if (x.tiles(row) == 2)
-            add_block<OF, 2>(x.at(row, step), at + step * 2 * TILE, steps, sums, step == from, fetch);
+            multiply<2>(cut, row, expands, part, sums, fetch);
         else
-            add_block<OF, 1>(x.at(row, step), at + step * 2 * TILE, steps, sums, step == from, fetch);
+            multiply<1>(cut, row, expands, part, sums, fetch);
+    }
+
+    template <int T>
+    void multiply(const Cut& cut, int64_t row, bool expands, const Part& part, int32_t* sums,
+                  TileFetch& fetch) const {
+        const uint8_t *const rows = x.at(row, part.step), *panel = panels.at(part.panel, part.step);
+        const bool first = part.step == from;
+        if constexpr (Panels::COMPRESSED) {
+            uint8_t* const wide = room_for(cut) + (cut.few ? 0 : part.place * 2 * TILE);
+            if (expands) {
+                const Room room = {wide, cut.few ? STEPS_OF_FEW : part.steps};
+                return add_compressed<T>(rows, {panels, part.panel, part.step}, part.steps, room, sums, first, fetch);
+            }
+            panel = wide;
+        }
+        add_block<OF, T>(rows, panel, part.steps, sums, first, fetch);
+    }
+
+    // For what a thread has expanded.
+    static uint8_t* room_for(const Cut& cut) {
+        static thread_local Scratch scratch;
+        return scratch.of<uint8_t>((cut.few ? STEPS_OF_FEW : cut.group * cut.width * cut.slab) * 2 * TILE);
     }
 
     void put(const Cut& cut, int64_t row, int64_t item, const int32_t* sums) const {
@@ -227,8 +310,8 @@ class TileProduct {
     int64_t rows_of(int64_t row) const { return std::min(BLOCK, x.rows - row); }
 };
 
-template <Numbers OF, typename Finish>
-inline TileProduct<OF, Finish> tile_product(const TileRows& x, const void* panels, int64_t from, int64_t till,
-                                            int64_t beside, const OutLines& out, const Finish& finish) {
+template <Numbers OF, typename Panels, typename Finish>
+inline TileProduct<OF, Panels, Finish> tile_product(const TileRows& x, const Panels& panels, int64_t from, int64_t till,
+                                                    int64_t beside, const OutLines& out, const Finish& finish) {
     return {x, panels, from, till, beside, out, finish};
 }

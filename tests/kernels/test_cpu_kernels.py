@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels import CpuKernels
 from turnout.kernels.attention_rule import rule_of
-from turnout.kernels.compiled import BlockTables
+from turnout.kernels.compiled import BlockTables, PackedWeights
 from turnout.kernels.dense_attention import attend_densely, hidden_from
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -109,6 +110,55 @@ def test_a_row_is_the_same_alone_and_among_others(
     alone = torch.cat([kernels.linear(row[None], packed, None) for row in x])
     assert torch.equal(together, alone)
     assert torch.equal(some, alone[:45])
+
+
+def compresses(kernels: CpuKernels) -> None:
+    if not kernels.pack([normal(64, 64, dtype=torch.bfloat16)]).compressed:
+        pytest.skip("this variant keeps weights as they are")
+
+
+@pytest.mark.parametrize("inputs", [128, 301, 1640])
+def test_compressed_weights_are_all_there(kernels: CpuKernels, inputs: int) -> None:
+    """To the bit, numbers with exponents far from the others, too; in three quarters of the memory."""
+    compresses(kernels)
+    weights = [normal(outputs, inputs, dtype=torch.bfloat16) for outputs in (160, 64, 77)]
+    odd = [0.0, -0.0, 1e-39, -1e-39, 1e-20, -3e-9, 60.0]
+    weights[0][3, : len(odd)] = torch.tensor(odd).bfloat16()
+    weights[1][0], weights[2][-1, -1] = 0, 1e-30
+    packed, whole = kernels.pack(weights), torch.cat(weights)
+    assert packed.compressed and packed.numbers.nbytes < 0.8 * whole.nbytes + 1024 * inputs
+    assert_holds(kernels, packed, whole)
+
+
+def assert_holds(kernels: CpuKernels, packed: PackedWeights, weight: Tensor) -> None:
+    rows = kernels.rows(packed, torch.arange(len(weight)))
+    assert torch.equal(rows.view(torch.int16), weight.view(torch.int16))
+
+
+@pytest.mark.parametrize("huge", [3e38, -math.inf])
+def test_weights_of_too_many_sizes_are_not_compressed(kernels: CpuKernels, huge: float) -> None:
+    """Beside one that is much larger, no other's exponent has a code."""
+    compresses(kernels)
+    weight = normal(64, 64, dtype=torch.bfloat16)
+    weight[5, 6] = huge
+    packed = kernels.pack([weight])
+    assert not packed.compressed
+    assert_holds(kernels, packed, weight)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 17, 32, 33, 64, 97, 300])
+@pytest.mark.parametrize(("inputs", "outputs"), [(128, 64), (1640, 490)])
+def test_compressed_weights_give_the_same_bits(
+    kernels: CpuKernels, monkeypatch: pytest.MonkeyPatch, rows: int, inputs: int, outputs: int
+) -> None:
+    compresses(kernels)
+    weight, x = normal(outputs, inputs, dtype=torch.bfloat16), normal(rows, inputs, dtype=torch.bfloat16)
+    weight[1, 2], weight[-1, -1] = 100.0, 1e-12
+    packed = kernels.pack([weight])
+    monkeypatch.setattr("turnout.kernels.compiled.EXCEPTIONS", 0)
+    plain = kernels.pack([weight])
+    assert packed.compressed and not plain.compressed
+    assert torch.equal(kernels.linear(x, packed, None), kernels.linear(x, plain, None))
 
 
 @pytest.mark.parametrize("inputs", [300, 301])

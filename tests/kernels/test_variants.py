@@ -11,7 +11,7 @@ from turnout.kernels.variants import VARIABLE, VARIANTS, VariantError, cpu_featu
 CPU = torch.device("cpu")
 ZEN_2 = {"avx2", "fma", "f16c", "bmi1", "bmi2"}
 SKYLAKE = ZEN_2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-ZEN_4 = SKYLAKE | {"avx512_vnni", "avx512_bf16"}
+ZEN_4 = SKYLAKE | {"avx512_vnni", "avx512_vbmi2", "avx512_bf16"}
 SAPPHIRE_RAPIDS = ZEN_4 | {"amx_tile", "amx_bf16", "amx_int8"}
 
 
