@@ -128,9 +128,9 @@ class EngineConfig(Config):
         description="Share of this machine's cores, or of its quota of them, that the engine computes with; "
         "default: an equal part (`--cpu-engines`).",
     )
-    """Replicas divide it. Of several models, those without one divide what the others leave. Shares may
-    exceed the whole: engines then take turns on the cores as the system has it, which costs streams much more
-    than cores of their own. See [chat beside embeddings](../how-to/rag.md#chat-beside-embeddings)."""
+    """Replicas divide it. Of several models, those without one divide what the others leave; where none has
+    one, those that generate divide all cores beside the others. Shares may exceed the whole: engines then
+    take turns, as `--nice` has it. See [chat beside embeddings](../how-to/rag.md#chat-beside-embeddings)."""
     nice: int | None = Field(
         None,
         ge=0,

@@ -18,6 +18,7 @@ from turnout.server.fleet.ab_test import ABTest, check_vocabularies
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.fronts.fronts import Fronts, check_api_workers
+from turnout.server.fleet.models.cores import with_cores_of_generators
 from turnout.server.fleet.models.encoders import without_options_of_decoders
 from turnout.server.fleet.models.hosted_model import HostedModel
 from turnout.server.fleet.models.memory import known_facts
@@ -55,7 +56,7 @@ def serve(
     for template in {config.chat_template for config in [*configs, *([ab.config] if ab else ())]} - {None}:
         given_template(str(template))
     folders = found_folders(models)
-    several = without_options_of_decoders(models, folders) or [
+    several = with_cores_of_generators(without_options_of_decoders(models, folders), folders) or [
         ModelConfig("", ab.base_config if ab else engine_config, server_config)
     ]
     plan = ModelPlan(several, folders, engine_config, server_config)

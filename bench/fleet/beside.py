@@ -4,10 +4,10 @@
     two  a chat model and an embedder in one server: an engine each, by the shares of the cores that they have
     one  embeddings of the chat model itself, in its engine: by the tokens that a step may pool beside chat
 
-Eight streams of 32 tokens in and 64 out, while four clients embed texts of 16 to 256 tokens, 16 in a request,
-without a pause. A turn of every setting is taken before a second of any; the table has medians of turns. The
-models have the shapes of Qwen2.5-0.5B and of all-MiniLM-L6-v2, and random weights. Nothing else should be
-computing.
+Eight streams of 32 tokens in and 64 out, while clients embed texts of 16 to 256 tokens without a pause: four
+with 16 in a request, or sixteen with one, of the chat model. A turn of every setting is taken before a second
+of any; the table has medians of turns. The models have the shapes of Qwen2.5-0.5B and of all-MiniLM-L6-v2,
+and random weights. Nothing else should be computing.
 
 PYTHONPATH=bench:bench/.. python bench/fleet/beside.py two
 """
@@ -43,17 +43,20 @@ from turnout.lab.workloads.source import load_workload
 
 ROOT = Path(__file__).parents[2]
 CHAT = "burst:requests=8,prompt=32,output=64"
-CLIENTS, TEXTS = 4, 16
+CLIENTS = {"embed": (4, 16), "chat": (16, 1)}
+"""How many embed, and texts of a request, by the model that does."""
 WARMING = 1.0
 """Seconds of embeddings before chat begins."""
 ALONE = "chat alone"
-TWO = {
+TWO: dict[str, tuple[str, str, str] | None] = {
+    "by default": None,
     "half of the cores each": ("0.5", "0.5", "10"),
-    "half each, none gives way": ("0.5", "0.5", "0"),
     "chat all, embeddings half": ("1", "0.5", "0"),
+    "the same, and give way": ("1", "0.5", "10"),
+    "the same, and give way further": ("1", "0.5", "19"),
     "both all": ("1", "1", "0"),
 }
-"""The shares of the cores of chat and of embeddings, and how far those give way."""
+"""The shares of the cores of chat and of embeddings, and how far those give way; None: nothing is given."""
 ONE = ("1", "4", "16", "512")
 """Tokens that a step pools beside chat."""
 
@@ -77,7 +80,7 @@ class Setting:
         if not self.embedder:
             self.tpot.append(chat(self.target, seed))
             return
-        with Embedding(self.target.url, self.embedder) as embedding:
+        with Embedding(self.target.url, self.embedder, seed) as embedding:
             time.sleep(WARMING)
             self.embedded_alone.append(embedding.rate())
             self.tpot.append(chat(self.target, seed))
@@ -87,8 +90,8 @@ class Setting:
 class Embedding:
     """Clients in a process of their own, which embed until they are told to stop."""
 
-    def __init__(self, url: str, model: str) -> None:
-        command = [sys.executable, __file__, "two", "--embed", url, model]
+    def __init__(self, url: str, model: str, seed: int) -> None:
+        command = [sys.executable, __file__, "two", "--embed", url, model, str(seed)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Embedding:
@@ -110,14 +113,16 @@ class Embedding:
         return float(line)
 
 
-async def embed(url: str, model: str) -> None:
-    """What the clients' process does."""
-    rng, tokens, loop = random.Random(0), 0, asyncio.get_running_loop()
+async def embed(url: str, model: str, seed: int) -> None:
+    """What the clients' process does. seed: of a turn: its texts are not in the cache yet."""
+    rng, tokens, loop = random.Random(seed), 0, asyncio.get_running_loop()
+
+    clients, count = CLIENTS[model]
 
     async def client(http: aiohttp.ClientSession) -> None:
         nonlocal tokens
         while True:
-            texts = [[rng.randrange(1000, 29_000) for _ in range(rng.randint(16, 256))] for _ in range(TEXTS)]
+            texts = [[rng.randrange(1000, 29_000) for _ in range(rng.randint(16, 256))] for _ in range(count)]
             body = {"model": model, "input": texts, "encoding_format": "base64"}
             async with http.post(f"{url}/v1/embeddings", json=body) as answer:
                 answer.raise_for_status()
@@ -125,10 +130,10 @@ async def embed(url: str, model: str) -> None:
             tokens += sum(map(len, texts))
 
     async with aiohttp.ClientSession() as http:
-        clients = [asyncio.create_task(client(http)) for _ in range(CLIENTS)]
+        tasks = [asyncio.create_task(client(http)) for _ in range(clients)]
         began = time.monotonic()
         while await loop.run_in_executor(None, sys.stdin.readline):
-            for each in clients:
+            for each in tasks:
                 if each.done():
                     await each  # raises
             print(tokens / (time.monotonic() - began), flush=True)
@@ -173,11 +178,13 @@ def settings(running: ExitStack, way: str, logs: Path, decoder: Path, encoder: P
             arguments = [f"chat={decoder}", *common, "--max-num-pooled-tokens", tokens]
             found.append(started(running, logs, f"{tokens} tokens", arguments, "chat"))
         return found
-    for name, (mine, theirs, nice) in TWO.items():
+    for name, given in TWO.items():
+        own, theirs = "", ""
+        if given is not None:
+            own, theirs = f", cpu-share: {given[0]}", f", cpu-share: {given[1]}, nice: {given[2]}"
         file = logs / f"{name}.yaml"
         file.write_text(
-            f"models:\n  chat: {{model: {decoder}, cpu-share: {mine}}}\n"
-            f"  embed: {{model: {encoder}, cpu-share: {theirs}, nice: {nice}}}\n"
+            f"models:\n  chat: {{model: {decoder}{own}}}\n  embed: {{model: {encoder}{theirs}}}\n"
         )
         found.append(started(running, logs, name, ["--config", str(file), *common], "embed"))
     return found
@@ -210,8 +217,10 @@ def table(found: Sequence[Setting]) -> str:
     help="For the models.",
 )
 @click.option("--write", type=click.Path(path_type=Path), help="Document to write the table into.")
-@click.option("--embed", "embedded", nargs=2, hidden=True)
-def main(way: str, repeats: int, folder: Path, write: Path | None, embedded: tuple[str, str] | None) -> None:
+@click.option("--embed", "embedded", type=(str, str, int), hidden=True)
+def main(
+    way: str, repeats: int, folder: Path, write: Path | None, embedded: tuple[str, str, int] | None
+) -> None:
     if embedded is not None:
         asyncio.run(embed(*embedded))
         return
