@@ -32,6 +32,8 @@ MAX_WEIGHTS = 2**22
 SECONDS = 0.3
 """After so long, no further turn is taken."""
 TURNS = 3
+WAKING, DISTURBED = 5e-5, 0.05
+"""Seconds, or a turn's share if that is longer, for which its threads may wait for cores."""
 REST = 0.005
 """Seconds before one of the two takes its turns: after an operator, PyTorch's threads wait actively for
 milliseconds, and would keep native threads from their cores. In a server the two do not take turns."""
@@ -48,18 +50,22 @@ def native_slowdown(kernels: CpuKernels, shapes: Sequence[LinearShape], dtype: t
     """Returns the time of the native kernels as a multiple of PyTorch's, the geometric mean over `ROWS`.
 
     shapes: the linear layers of one layer of the model, joined as the kernels join them. What was measured
-    before is read from a file in a folder that belongs to the library and this kind of CPU.
+    before is read from a file in a folder that belongs to the library and this kind of CPU. Where other
+    programs have the cores, nothing can be measured: 1 is returned, and the next start tries again.
     """
     file = kernels.built.notes / "measured.json"
     key = f"torch {torch.__version__}, {kernel_threads()} threads, {dtype}, {[*map(tuple, shapes)]}"
     known = _read(file)
     if key not in known:
-        known[key] = _measured(kernels, shapes, dtype)
+        found = _measured(kernels, shapes, dtype)
+        if found is None:
+            return 1.0
+        known[key] = found
         _write(file, known)
     return known[key]
 
 
-def _measured(kernels: CpuKernels, shapes: Sequence[LinearShape], dtype: torch.dtype) -> float:
+def _measured(kernels: CpuKernels, shapes: Sequence[LinearShape], dtype: torch.dtype) -> float | None:
     shapes = [LinearShape(each.inputs, min(each.outputs, MAX_WEIGHTS // each.inputs)) for each in shapes]
     weights = [torch.full((outputs, inputs), 0.01, dtype=dtype) for inputs, outputs in shapes]
     packed = [kernels.pack([weight]) for weight in weights]
@@ -78,28 +84,46 @@ def _measured(kernels: CpuKernels, shapes: Sequence[LinearShape], dtype: torch.d
             for x, weight in zip(given, weights, strict=True):
                 F.linear(x, weight)
 
-        ratios.append(_ratio(native, plain, deadline))
+        ratio = _ratio(native, plain, deadline)
+        if ratio is None:
+            return None
+        ratios.append(ratio)
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
-def _ratio(native: Callable[[], None], plain: Callable[[], None], deadline: float) -> float:
-    """Compares the best of some turns, which other programs disturb least."""
+def _ratio(native: Callable[[], None], plain: Callable[[], None], deadline: float) -> float | None:
+    """Compares the best of some turns; None: others did not leave one alone."""
     middle = (time.perf_counter() + deadline) / 2
-    return _best(native, middle) / _best(plain, deadline)
+    quickest = _best(native, middle)
+    other = math.inf if quickest == math.inf else _best(plain, deadline)
+    return None if other == math.inf else quickest / other
 
 
 def _best(compute: Callable[[], None], deadline: float) -> float:
-    """Returns the seconds of the quickest turn, after one to warm up."""
+    """Returns the seconds of the quickest turn, after one to warm up; infinity: none was undisturbed."""
     time.sleep(REST)
     compute()
-    best = math.inf
-    for turn in range(TURNS):
-        if turn and time.perf_counter() > deadline:
-            break
-        began = time.perf_counter()
+    best, turns = math.inf, 0
+    while turns < TURNS:
+        waited, began = _waited(), time.perf_counter()
         compute()
-        best = min(best, time.perf_counter() - began)
+        now = time.perf_counter()
+        if _waited() - waited <= max(WAKING, DISTURBED * (now - began)):
+            best, turns = min(best, now - began), turns + 1
+        if now > deadline:
+            break
     return best
+
+
+def _waited() -> float:
+    """Returns the seconds that this process's threads could have run, and others had their cores; or 0."""
+    nanoseconds = 0
+    for thread in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(
+            OSError, IndexError, ValueError
+        ):  # it has ended, or the system does not tell
+            nanoseconds += int(thread.read_text().split()[1])
+    return nanoseconds / 1e9
 
 
 def _read(file: Path) -> dict[str, float]:

@@ -29,9 +29,9 @@ def kernels(variant_kernels: CpuKernels, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def measurements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def measurements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float | None]]:
     """What the next measurements find."""
-    found: list[float] = []
+    found: list[float | None] = []
     monkeypatch.setattr(measured, "_measured", lambda *_: found.pop(0))
     yield found
     assert not found
@@ -41,20 +41,40 @@ def test_a_measurement_compares_the_two(kernels: CpuKernels) -> None:
     assert 0 < native_slowdown(kernels, SHAPES, torch.float32) < float("inf")
 
 
-def test_a_shape_is_measured_once(kernels: CpuKernels, measurements: list[float]) -> None:
+def test_a_shape_is_measured_once(kernels: CpuKernels, measurements: list[float | None]) -> None:
     measurements += [0.5, 3.0]
     assert [native_slowdown(kernels, SHAPES, torch.float32) for _ in range(2)] == [0.5, 0.5]
     assert [native_slowdown(kernels, SHAPES, torch.bfloat16) for _ in range(2)] == [3.0, 3.0]
 
 
-def test_a_damaged_file_is_measured_anew(kernels: CpuKernels, measurements: list[float]) -> None:
+def test_on_a_busy_machine_native_kernels_stay_and_the_next_start_measures(
+    kernels: CpuKernels, measurements: list[float | None]
+) -> None:
+    measurements += [None, 3.0]
+    assert [native_slowdown(kernels, SHAPES, torch.float32) for _ in range(3)] == [1.0, 3.0, 3.0]
+
+
+def test_turns_in_which_others_had_the_cores_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thread that waits for its core, others say how long it takes."""
+    clock, waited = iter(range(1000)), iter([0.0, 0.06, 0.06, 0.1, 0.1, 0.1, 0.1, 0.1])
+    monkeypatch.setattr(measured.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(measured.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(measured, "_waited", lambda: next(waited))
+    taken = list[None]()
+    assert measured._best(lambda: taken.append(None), 1000.0) == 1.0
+    assert len(taken) == 1 + 1 + measured.TURNS, "to warm up, and the first turn was disturbed"
+    monkeypatch.setattr(measured, "_waited", lambda: float(next(clock)))
+    assert measured._ratio(lambda: None, lambda: None, 900.0) is None
+
+
+def test_a_damaged_file_is_measured_anew(kernels: CpuKernels, measurements: list[float | None]) -> None:
     measurements += [0.5]
     (kernels.built.notes / "measured.json").write_text("{")
     assert native_slowdown(kernels, SHAPES, torch.float32) == 0.5
 
 
 def test_a_folder_that_cannot_be_written_costs_only_another_measurement(
-    kernels: CpuKernels, measurements: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernels: CpuKernels, measurements: list[float | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measurements += [0.5, 0.6]
     (tmp_path / "file").touch()
@@ -63,7 +83,7 @@ def test_a_folder_that_cannot_be_written_costs_only_another_measurement(
 
 
 def test_a_disk_that_fills_up_keeps_no_part_of_a_file(
-    kernels: CpuKernels, measurements: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernels: CpuKernels, measurements: list[float | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half_written(path: Path, text: str) -> None:
         with path.open("w") as file:
@@ -103,6 +123,7 @@ def test_an_engine_takes_the_faster(
 def test_each_takes_its_turns_behind_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """In turns, PyTorch's threads would wait actively on the cores that native threads need."""
     taken = list[str]()
+    monkeypatch.setattr(measured, "_waited", lambda: 0.0)
     monkeypatch.setattr(measured.time, "sleep", lambda seconds: taken.append("rest"))
     measured._ratio(lambda: taken.append("native"), lambda: taken.append("plain"), float("inf"))
     assert taken == ["rest", *["native"] * (1 + measured.TURNS), "rest", *["plain"] * (1 + measured.TURNS)]
