@@ -6,7 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["Replica", "Routable", "Router", "first_by_rendezvous", "rendezvous"]
 
@@ -79,29 +83,49 @@ def rendezvous(key: bytes, replicas: Sequence[Replica]) -> list[int]:
     Highest random weight (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998):
     when a replica leaves, only its own keys move. The order is the same in each process.
     """
-    weights = _weights(key, replicas)
+    weights = _weights(_factor(key), _hashes(_names(replicas)))
     return sorted(range(len(replicas)), key=weights.__getitem__, reverse=True)
 
 
 def first_by_rendezvous(key: bytes, replicas: Sequence[Replica]) -> int:
     """Returns the first of `rendezvous`; quicker, since the others are not ordered."""
-    weights = _weights(key, replicas)
+    names, factor = _names(replicas), _factor(key)
+    if len(names) >= MANY:
+        return int((_array_of_hashes(names) * factor).argmax())
+    weights = _weights(factor, _hashes(names))
     return weights.index(max(weights))
 
 
-def _weights(key: bytes, replicas: Sequence[Replica]) -> list[int]:
+MANY = 128
+"""Replicas for which one multiplication of an array is quicker."""
+_MASK = (1 << 64) - 1
+
+
+def _names(replicas: Sequence[Replica]) -> tuple[str, ...]:
+    return tuple([replica.name for replica in replicas])
+
+
+def _factor(key: bytes) -> int:
+    return _hash(key) | 1
+
+
+def _weights(factor: int, hashes: Sequence[int]) -> list[int]:
     """Products of a key and names, modulo a power of two: of an odd factor the high bits are a good hash
     (Dietzfelbinger et al., "A reliable randomized algorithm for the closest-pair problem", 1997)."""
-    factor = _hash(key) | 1
-    return [name * factor & _MASK for name in _hashes(tuple([replica.name for replica in replicas]))]
-
-
-_MASK = (1 << 64) - 1
+    return [name * factor & _MASK for name in hashes]
 
 
 @lru_cache(maxsize=16)
 def _hashes(names: tuple[str, ...]) -> list[int]:
     return [_hash(name.encode()) for name in names]
+
+
+@lru_cache(maxsize=16)
+def _array_of_hashes(names: tuple[str, ...]) -> NDArray[np.uint64]:
+    """The same, for products that wrap around at 64 bits."""
+    import numpy  # only a fleet of many needs it
+
+    return numpy.array(_hashes(names), dtype=numpy.uint64)
 
 
 def _hash(data: bytes) -> int:
