@@ -56,6 +56,8 @@ class Replicas(FleetReport):
         self._ready: Ready | None = None
         self._gone = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._departures: set[asyncio.Task[None]] = set()
+        """Of them, those that remove or restart a replica."""
 
     @property
     def ready(self) -> Ready:
@@ -145,8 +147,15 @@ class Replicas(FleetReport):
         if replica.condition != "failed":
             self.drain(name)
         replica.leaving = True
-        self.in_background(end(replica))
+        departure = self.in_background(end(replica))
+        self._departures.add(departure)
+        departure.add_done_callback(self._departures.discard)
         return replica
+
+    async def settled(self) -> None:
+        """Waits until replicas that are being removed or restarted have been."""
+        while self._departures:
+            await asyncio.wait(self._departures)
 
     def named(self, name: str) -> FleetReplica:
         """Raises FleetError if there is none of this name."""

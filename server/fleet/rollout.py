@@ -143,6 +143,7 @@ class Rollout:
     async def _replace_all(self, target: Generation) -> None:
         if target is self.new:
             await asyncio.to_thread(_check_text, self.old, self.new)
+        await self._fleet.settled()  # or one would be replaced twice
         for old in list(self._fleet.replicas):
             if old.generation is target or old not in self._fleet.replicas:
                 continue

@@ -113,6 +113,22 @@ def test_a_dead_engine_s_streams_go_on_with_their_own_tokens(two: RunningServer)
         ended(two, "done")
 
 
+@pytest.mark.parametrize(("action", "left"), [("restart", 2), ("remove", 1)])
+def test_one_that_is_leaving_when_a_rollout_begins_is_not_replaced_twice(
+    two: RunningServer, action: str, left: int
+) -> None:
+    """An engine more would serve, with the configuration of before."""
+    with ThreadPoolExecutor(4) as pool:
+        answers: Answers = [pool.submit(ask, two, number) for number in range(4)]
+        eventually(lambda: delivered(two) > 20, 20)
+        assert two.post(REPLICAS, action=action, replica="0").status_code == 200
+        begin(two, scheduler="sjf")
+        ended(two, "done")
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(4)]
+    eventually(lambda: all(each.condition == "serving" for each in two.fleet.replicas), 15)
+    assert [state.scheduler for state in told(two, ShowScheduler())] == ["sjf"] * left
+
+
 @pytest.mark.slow
 def test_those_that_take_longer_than_the_drain_time_end_with_its_reason(two: RunningServer) -> None:
     with ThreadPoolExecutor(2) as pool:
