@@ -81,7 +81,8 @@ class ComputeSetup:
 
     def __str__(self) -> str:
         """``float32 on cpu, 2 threads``, and ``of NUMA node 1`` where it keeps to one."""
-        threads = f"{kernel_threads()} threads"
+        count = kernel_threads()
+        threads = f"{count} thread{'s' if count > 1 else ''}"
         if self.numa_nodes:
             threads += f" of NUMA node {' and '.join(map(str, self.numa_nodes))}"
         place = threads if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)

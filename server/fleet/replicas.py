@@ -154,6 +154,8 @@ class Replicas(FleetReport):
 
     async def settled(self) -> None:
         """Waits until replicas that are being removed or restarted have been."""
+        if leaving := [replica.name for replica in self.replicas if replica.leaving]:
+            logger.info("the rollout waits for the end of replica %s", ", ".join(leaving))
         while self._departures:
             await asyncio.wait(self._departures)
 

@@ -80,7 +80,7 @@ def test_one_engine_or_one_node_is_not_divided() -> None:
 def test_an_engine_keeps_to_its_node(machine: Path) -> None:
     write(machine, node0=str(USABLE[0]), node1=str(USABLE[1]))
     setup = chosen(cpu_engines=2, cpu_engine=1)
-    assert str(setup) == "float32 on cpu, 1 threads of NUMA node 1"
+    assert str(setup) == "float32 on cpu, 1 thread of NUMA node 1"
     assert os.sched_getaffinity(0) == {USABLE[1]}
 
 
