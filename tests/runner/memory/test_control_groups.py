@@ -62,6 +62,11 @@ def test_the_older_groups_count_too(root: Path) -> None:
     assert cpu_quota() == 1.5
 
 
+def computing_with(threads: int) -> str:
+    """What start-up says of so many."""
+    return f"float32 on cpu, {threads} thread" + ("s" if threads > 1 else "")
+
+
 @pytest.mark.parametrize(("quota", "threads"), [("350000", 3), ("50000", 1), ("6400000", 4)])
 def test_an_engine_computes_with_as_many_threads_as_the_quota_keeps_running(
     root: Path, monkeypatch: pytest.MonkeyPatch, quota: str, threads: int
@@ -73,7 +78,7 @@ def test_an_engine_computes_with_as_many_threads_as_the_quota_keeps_running(
     torch.set_num_threads(4)
     try:
         setup = ComputeSetup.chosen(CONFIG, SPEC)
-        assert str(setup) == f"float32 on cpu, {threads} threads"
+        assert str(setup) == computing_with(threads)
     finally:
         torch.set_num_threads(before)
 
@@ -89,7 +94,7 @@ def test_engines_that_share_a_machine_divide_what_the_quota_leaves(
     torch.set_num_threads(4)
     try:
         setup = ComputeSetup.chosen(CONFIG.model_copy(update={"cpu_engines": engines}), SPEC)
-        assert str(setup) == f"float32 on cpu, {threads} threads"
+        assert str(setup) == computing_with(threads)
     finally:
         torch.set_num_threads(before)
 
@@ -105,7 +110,7 @@ def test_an_engine_has_its_share_of_what_the_quota_leaves(
     torch.set_num_threads(4)
     try:
         config = CONFIG.model_copy(update={"cpu_share": share, "cpu_engines": 3})
-        assert str(ComputeSetup.chosen(config, SPEC)) == f"float32 on cpu, {threads} threads"
+        assert str(ComputeSetup.chosen(config, SPEC)) == computing_with(threads)
     finally:
         torch.set_num_threads(before)
 
