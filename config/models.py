@@ -13,7 +13,7 @@ from turnout.config.server import ServerConfig
 from turnout.core import limits
 from turnout.core.errors import ConfigError
 
-__all__ = ["ModelConfig", "ModelOptions", "shared_out"]
+__all__ = ["ModelConfig", "ModelOptions", "engines_at_once", "shared_out"]
 
 ROUNDING = 1e-9
 
@@ -85,11 +85,16 @@ def shared_out(models: Sequence[ModelConfig], whole: float = 1.0) -> list[ModelC
             f"models: their shares of the memory are {sums} = {sum(given.values()):g}, of {whole:g}{more}; "
             "lower a memory-share, or a gpu-memory-utilization that stands in its place"
         )
-    counts = sorted((model.server.replicas for model in models if not model.server.replica), reverse=True)
-    engines, cores = sum(counts[:most]), _left_cores(models)
+    engines, cores = engines_at_once(models), _left_cores(models)
     return [
         _with_share(model, given.get(model.name, left / max(1, others)), engines, cores) for model in models
     ]
+
+
+def engines_at_once(models: Sequence[ModelConfig]) -> int:
+    """The most engines of these models that compute on this machine together."""
+    counts = sorted((model.server.replicas for model in models if not model.server.replica), reverse=True)
+    return sum(counts[: models[0].server.max_loaded_models])
 
 
 def _left_cores(models: Sequence[ModelConfig]) -> float | None:

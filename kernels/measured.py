@@ -119,9 +119,8 @@ def _waited() -> float:
     """Returns the seconds that this process's threads could have run, and others had their cores; or 0."""
     nanoseconds = 0
     for thread in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(
-            OSError, IndexError, ValueError
-        ):  # it has ended, or the system does not tell
+        # It may have ended, and some systems do not tell.
+        with contextlib.suppress(OSError, IndexError, ValueError):
             nanoseconds += int(thread.read_text().split()[1])
     return nanoseconds / 1e9
 

@@ -114,9 +114,8 @@ class Embedding:
 
 
 async def embed(url: str, model: str, seed: int) -> None:
-    """What the clients' process does. seed: of a turn: its texts are not in the cache yet."""
+    """What the clients' process does. seed: of a turn, whose texts no earlier turn has put into the cache."""
     rng, tokens, loop = random.Random(seed), 0, asyncio.get_running_loop()
-
     clients, count = CLIENTS[model]
 
     async def client(http: aiohttp.ClientSession) -> None:

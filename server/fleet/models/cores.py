@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from turnout.config import ModelConfig
+from turnout.config.models import engines_at_once
 from turnout.server.fleet.models.encoders import is_encoder
 
 __all__ = ["with_cores_of_generators"]
@@ -24,8 +25,7 @@ def with_cores_of_generators(models: Sequence[ModelConfig], folders: Sequence[Pa
     parts = [model.engine.cpu_engines for model in models if model.engine.cpu_share is None]
     if len(generators) in (0, len(models)) or len(parts) < len(models) or len(set(parts)) > 1:
         return list(models)
-    counts = sorted((model.server.replicas for model in generators if not model.server.replica), reverse=True)
-    own = {"cpu_engines": max(1, sum(counts[: models[0].server.max_loaded_models]))}
+    own = {"cpu_engines": max(1, engines_at_once(generators))}
     return [
         replace(model, engine=model.engine.model_copy(update=own)) if model in generators else model
         for model in models
