@@ -155,6 +155,7 @@ def register_models(register: Register) -> None:
     register("qwen2", "turnout.models.families.qwen2:Qwen2")
     register("qwen2-moe", "turnout.models.families.qwen2:Qwen2Moe")
     register("qwen2-vl-text", "turnout.models.families.text_parts:Qwen2VLText")
+    register("qwen3-vl-text", "turnout.models.families.text_parts:Qwen3VLText")
     register("qwen3", "turnout.models.families.qwen3:Qwen3")
     register("qwen3-moe", "turnout.models.families.qwen3:Qwen3Moe")
     register("roberta", "turnout.models.families.encoders.bert:Roberta")

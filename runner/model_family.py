@@ -13,6 +13,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.pooling import EmbedderConfig
 from turnout.models.bodies.body import DecoderBody
 from turnout.models.bodies.naming import body_named, may_encode, refuse_encoder, refuse_other_tasks
+from turnout.models.bodies.text_part import TextPart
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.readers.formats import open_weights
 from turnout.models.transformers_adapter import EncoderAdapter, TransformersAdapter
@@ -54,6 +55,10 @@ def model_family(
     adapter = registry.create("model", ADAPTER)
     if isinstance(adapter, TransformersAdapter):
         adapter.may_run(found.folder, trust_remote_code)
+        if (text := adapter.text_config(found.config)) is not None:
+            causal = text["architectures"][0]
+            builds = native and registry.builds(causal)
+            return TextPart(registry.family(causal) if builds else adapter, text)
         if body is not None and adapter.has_causal(found.config, body.causal):
             return DecoderBody(adapter, body.causal, "scores" if body.scores else "none")
         refuse_encoder(name)

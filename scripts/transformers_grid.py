@@ -1,4 +1,4 @@
-"""Try all causal models and encoders of the installed transformers: which the adapter serves, and why not.
+"""Try all models of the installed transformers: which run, and why others do not.
 
 python scripts/transformers_grid.py            # writes scripts/reference/transformers_grid.json
 """
@@ -32,6 +32,7 @@ from turnout.models.transformers_adapter.encoders.reading import read_encoder
 from turnout.models.transformers_adapter.reading import read_spec
 from turnout.models.transformers_adapter.small import shrunk
 from turnout.models.transformers_adapter.trial import Trial, on_one_thread
+from turnout.scripts.transformers_texts import text_names, tried_text
 
 RESULTS = Path(__file__).parent / "reference" / "transformers_grid.json"
 
@@ -73,11 +74,18 @@ def main(kinds: tuple[str, ...], out: Path) -> None:
             with on_one_thread():
                 encoders[name] = tried_encoder(kind, name)
             click.echo(f"{name}: {encoders[name]}")
+    texts = {}
+    for kind, name in text_names():
+        if not kinds or kind in kinds:
+            with on_one_thread():
+                texts[name] = tried_text(kind, name)
+            click.echo(f"{name}: {texts[name]}")
     if not kinds:
         result = {
             "transformers": transformers.__version__,
             "models": dict(sorted(found.items())),
             "encoders": dict(sorted(encoders.items())),
+            "texts": dict(sorted(texts.items())),
         }
         out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -37,7 +37,7 @@ class Environment:
         return home / "bin" / "python"
 
     def _wanted(self) -> str:
-        return "\n".join(self.pip)
+        return "\n".join([*self.pip, *(f"{name}={value}" for name, value in self.variables.items())])
 
     def _install(self, home: Path, command: str) -> None:
         log = home / "install.log"

@@ -120,7 +120,11 @@ def openvino(setting: Setting) -> Worker:
 
 
 LLAMACPP = Environment(
-    "llamacpp", ["install llama-cpp-python gguf numpy"], {"CMAKE_ARGS": "-DGGML_NATIVE=ON"}
+    "llamacpp",
+    ["install --no-cache-dir llama-cpp-python gguf numpy"],
+    # GCC 12 does not know that the instruction that configures tiles reads memory, and leaves out what is
+    # written there just before: the first product by tiles would end the process.
+    {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-tree-dse"},
 )
 
 

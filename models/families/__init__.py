@@ -14,7 +14,7 @@ from turnout.models.families.phi3 import Phi3
 from turnout.models.families.qwen2 import Qwen2, Qwen2Moe
 from turnout.models.families.qwen3 import Qwen3, Qwen3Moe
 from turnout.models.families.smollm3 import SmolLM3
-from turnout.models.families.text_parts import Gemma3Text, Mistral3Text, Qwen2VLText
+from turnout.models.families.text_parts import Gemma3Text, Mistral3Text, Qwen2VLText, Qwen3VLText
 
 __all__ = [
     "Bert",
@@ -41,6 +41,7 @@ __all__ = [
     "Qwen2VLText",
     "Qwen3",
     "Qwen3Moe",
+    "Qwen3VLText",
     "Roberta",
     "SmolLM3",
 ]

@@ -1,4 +1,8 @@
-"""The text models of checkpoints that read images too. Their other weights are skipped."""
+"""The text models of checkpoints that read images too. Their other weights are skipped.
+
+Those are here whose text transformers has no causal model for, and those that many serve: reading a config by
+transformers takes seconds (`models.bodies.text_part`).
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,15 @@ from turnout.models.config_reader import ConfigReader
 from turnout.models.families.gemma import Gemma3, GemmaSpec
 from turnout.models.families.mistral import Mistral
 from turnout.models.families.qwen2 import Qwen2
+from turnout.models.families.qwen3 import Qwen3
+from turnout.models.text_parts import text_name
 
-__all__ = ["Gemma3Text", "Mistral3Text", "Qwen2VLText"]
+__all__ = ["Gemma3Text", "Mistral3Text", "Qwen2VLText", "Qwen3VLText"]
 
 SHARED = ("dtype", "torch_dtype", "tie_word_embeddings", "eos_token_id")
 """Keys beside the config of the text model that hold for it, whatever it says itself."""
-LEADS = {"model.language_model.": "model.", "language_model.": "", "model.text_model.": "model."}
-"""How names of the text model's tensors begin, and what stands there in a checkpoint of text alone."""
+MROPE = ("type", "mrope_section", "mrope_interleaved")
+"""Keys of a rotation by three positions, which of text are one."""
 GEMMA = {
     "vocab_size": 262_208,
     "num_attention_heads": 8,
@@ -74,12 +80,23 @@ class Qwen2VLText(Qwen2):
         return None if name is None else super().rename(name)
 
 
+class Qwen3VLText(Qwen3):
+    """The text model of Qwen3-VL. Of text, all three rotations are by one position."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen3VLForConditionalGeneration",)
+    checkpoints: ClassVar[tuple[str, ...]] = ("Qwen/Qwen3-VL-4B-Instruct",)
+
+    def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        return super().spec(_text_config(config))
+
+    def rename(self, key: str) -> Renamed:
+        name = _text_name(key)
+        return None if name is None else super().rename(name)
+
+
 def _text_name(key: str) -> str | None:
     """Returns a tensor's name in a checkpoint of text alone; None: it is not the text model's."""
-    if key.removeprefix("model.").startswith(OTHERS):
-        return None
-    lead = next((lead for lead in LEADS if key.startswith(lead)), "")
-    return f"{LEADS.get(lead, '')}{key.removeprefix(lead)}"
+    return None if key.removeprefix("model.").startswith(OTHERS) else text_name(key) or key
 
 
 def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,6 +109,6 @@ def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("rope_scaling", "rope_parameters"):
         rope = found.get(key)
         if isinstance(rope, Mapping) and "mrope_section" in rope:
-            kept = {name: value for name, value in rope.items() if name not in ("type", "mrope_section")}
+            kept = {name: value for name, value in rope.items() if name not in MROPE}
             found[key] = {**kept, "rope_type": "default"}
     return found

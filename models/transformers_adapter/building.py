@@ -13,8 +13,10 @@ import torch
 from torch import nn
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from turnout.core.errors import ModelError, describe_error
+from turnout.models.text_parts import SERVED
 
 __all__ = [
     "build_empty",
@@ -24,11 +26,14 @@ __all__ = [
     "model_class",
     "parse_config",
     "refused",
+    "text_config",
     "with_padding",
 ]
 
 _one_builds = threading.RLock()
 
+SHARED = ("dtype", "torch_dtype", "eos_token_id")
+"""Keys beside the config of a text model that hold for it, whatever it says itself."""
 POOLING_LAYER = "add_pooling_layer"
 """The argument by which an encoder without a head leaves out the layer that only heads read."""
 
@@ -83,6 +88,26 @@ def has_causal(config: Mapping[str, Any], architecture: str) -> bool:
     made = model_class(parsed)
     encodes = hasattr(parsed, "is_decoder") and hasattr(parsed, "type_vocab_size") and not parsed.is_decoder
     return made is not None and made.__name__ == architecture and not encodes
+
+
+def text_config(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns a whole ``config.json`` of the text model; None: it is not known to compute text alone.
+
+    Its ``architectures`` is the causal model that transformers has for it.
+    """
+    kind = config.get("model_type")
+    if config["architectures"][0] not in SERVED or not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        return None
+    parsed = parse_config(config)
+    text = parsed.get_text_config()
+    causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text.model_type)
+    if text is parsed or not isinstance(causal, str):
+        return None  # another version of transformers
+    own = {key: value for key, value in text.to_dict().items() if value is not None}
+    shared = {key: config[key] for key in SHARED if config.get(key) is not None}
+    if (tied := getattr(parsed, "tie_word_embeddings", None)) is not None:
+        shared["tie_word_embeddings"] = tied
+    return {**own, **shared, "architectures": [causal], "model_type": text.model_type}
 
 
 def refused(why: str) -> ModelError:

@@ -65,6 +65,14 @@ class TransformersAdapter(ModelFamily):
         with quick_import():
             return has_causal(config, architecture)
 
+    def text_config(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the config of the text model in a model that reads images or sound too; None: it is no such
+        model, or is not known to compute text as its text model does."""
+        with quick_import():
+            from turnout.models.transformers_adapter.building import text_config
+
+            return text_config(config)
+
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         self._config, self._remembered = config, None if "auto_map" in config else recall(config)
         if self._remembered is not None:

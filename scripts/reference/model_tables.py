@@ -9,6 +9,7 @@ from typing import Any
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.registry.hookspecs import PROJECT
 from turnout.core.registry.registry import Registry
+from turnout.models.text_parts import SERVED
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import code, listed, table
 
@@ -40,7 +41,7 @@ REASONS = {
 
 
 def blocks() -> Blocks:
-    return {"models that run": _served, "models that are refused": _refused}
+    return {"models that run": _served, "text models": _texts, "models that are refused": _refused}
 
 
 def _served() -> str:
@@ -57,10 +58,19 @@ def _served() -> str:
     return table(("architecture", "runs by", "attention beyond plain"), rows)
 
 
+def _texts() -> str:
+    native, found = _native(), json.loads(RESULTS.read_text(encoding="utf-8"))["texts"]
+    rows = [
+        (code(name), code(found[name]["text"]), native.get(found[name]["text"], "the adapter"))
+        for name in sorted(SERVED)
+    ]
+    return table(("architecture", "its text model", "runs by"), rows)
+
+
 def _refused() -> str:
     native, reasons = _native(), dict[str, set[str]]()
     for each in _tried():
-        if "difference" not in each and each["architecture"] not in native:
+        if "difference" not in each and each["architecture"] not in {*native, *SERVED}:
             reasons.setdefault(_reason(each), set()).add(each["architecture"])
     rows = [(reason, ", ".join(map(code, sorted(names)))) for reason, names in sorted(reasons.items())]
     return table(("refused because of", "architectures"), rows)

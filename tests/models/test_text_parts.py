@@ -15,7 +15,10 @@ from turnout import LLM, SamplingParams
 from turnout.core.errors import ModelError
 from turnout.core.registry.registry import Registry
 from turnout.models.hub.resolve import resolve_model
+from turnout.models.text_parts import SERVED
 from turnout.scripts.make_model import copy_tokenizer
+from turnout.scripts.transformers_grid import RESULTS
+from turnout.scripts.transformers_texts import small_model, text_names
 
 TEXT = {
     "vocab_size": 160,
@@ -54,10 +57,24 @@ MODELS: dict[str, dict[str, Any]] = {
         "image_token_id": 150,
         "video_token_id": 151,
     },
+    "qwen3_vl": {
+        "text_config": {**TEXT, "head_dim": 16, "rope_parameters": {**MROPE, "mrope_interleaved": True}},
+        "vision_config": {**VISION, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
+        "image_token_id": 150,
+        "video_token_id": 151,
+    },
 }
+WEIGHTS = "model.safetensors"
 PROMPT = [5, 9, 140, 33, 7, 7, 21, 98]
 OLD = {"model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head."}
 """How Gemma 3 and Mistral 3 were published, by how transformers writes them now."""
+
+
+KNOWN = json.loads(RESULTS.read_text())["texts"]
+AROUND = {name: kind for kind, name in text_names() if name in SERVED}
+"""The types of models that no family claims, whose text model is served."""
+QUICK = ("LlavaForConditionalGeneration", "Gemma3nForConditionalGeneration")
+"""One that a family of text runs, and one that the adapter runs."""
 
 
 def saved(kind: str, folder: Path) -> Any:
@@ -91,6 +108,23 @@ def test_tokens_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     model = saved(kind, tmp_path)
     tokens = generated(tmp_path)
     assert are_greedy(model, tokens) and len(set(tokens)) > 3
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in AROUND]
+)
+def test_tokens_of_a_model_around_a_known_text_model(name: str, tmp_path: Path) -> None:
+    _, model = small_model(AROUND[name], name)
+    model.save_pretrained(tmp_path, state_dict={k: v for k, v in model.state_dict().items() if not v.is_meta})
+    copy_tokenizer(resolve_model("turnout-tiny"), tmp_path)
+    tokens = generated(tmp_path)
+    assert are_greedy(model, tokens) and len(set(tokens)) > 3
+
+
+def test_those_are_served_that_were_found_to_compute_text_alike() -> None:
+    families = Registry.load()
+    alike = {name for name, each in KNOWN.items() if "difference" in each and not families.builds(name)}
+    assert alike >= SERVED and not any(families.builds(name) for name in SERVED)
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "mistral3"])
@@ -129,7 +163,7 @@ def test_a_config_of_gemma_may_leave_out_what_is_usual() -> None:
 
 def test_a_model_of_images_whose_text_model_is_not_known_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
-        json.dumps({"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"})
+        json.dumps({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4"})
     )
     with pytest.raises(ModelError, match="reads images or sound beside text"):
         LLM(str(tmp_path))
