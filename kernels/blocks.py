@@ -78,7 +78,7 @@ class BlockKernels:
         of = BLOCK_TYPES[kind]
         outputs, inputs = len(stored), of.inputs_of(stored)
         panels, size = -(-outputs // self.panel), self.panel * of.packed
-        numbers = self._integers.room(panels, inputs // of.inputs, size, dtype=torch.uint8)
+        numbers = self._integers.memory.room(panels, inputs // of.inputs, size, dtype=torch.uint8)
         stored = stored.contiguous()
         self._library.turnout_block_pack(
             stored.data_ptr(), numbers.data_ptr(), outputs, inputs, of.number, kernel_threads()
@@ -93,7 +93,7 @@ class BlockKernels:
     def join(self, parts: Sequence[BlockWeights]) -> BlockWeights:
         """Makes one layer of `parts`, for which `joins` says yes."""
         numbers = [part.numbers for part in parts]
-        room = self._integers.room(sum(map(len, numbers)), *numbers[0].shape[1:], dtype=torch.uint8)
+        room = self._integers.memory.room(sum(map(len, numbers)), *numbers[0].shape[1:], dtype=torch.uint8)
         outputs = [part.outputs for part in parts]
         bias = joint_bias([part.bias for part in parts], outputs)
         return BlockWeights(torch.cat(numbers, out=room), bias, parts[0].inputs, sum(outputs), parts[0].kind)

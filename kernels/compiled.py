@@ -16,6 +16,7 @@ from turnout.kernels.attention_rule import AttentionRule, plain_rule
 from turnout.kernels.blocks import BlockKernels
 from turnout.kernels.build import BuiltLibrary
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
+from turnout.kernels.memory.packed import PackedMemory
 from turnout.kernels.threads import kernel_threads
 
 __all__ = ["BlockTables", "CpuKernels", "PackedWeights", "cpu_kernels"]
@@ -106,7 +107,8 @@ class CpuKernels:
         self.library = library
         self._half_unit: int = library.turnout_half_unit()
         self._panel: int = library.turnout_panel()
-        self.integers = IntegerKernels(library, self._panel)
+        self._memory = PackedMemory(library.turnout_large_pages)
+        self.integers = IntegerKernels(library, self._panel, self._memory)
         self.blocks = BlockKernels(library, self.integers)
 
     @property
@@ -132,7 +134,7 @@ class CpuKernels:
         panels = -(-outputs // self._panel)
         depth = -(-inputs // self._half_unit) * self._half_unit if half else inputs
         dtype = torch.bfloat16 if narrow else torch.float32
-        numbers = self.integers.room(panels * self._panel * depth, dtype=dtype)
+        numbers = self._memory.room(panels * self._panel * depth, dtype=dtype)
         if outputs % self._panel:  # columns that no weight fills
             (numbers[-self._panel * depth :] if half else numbers).zero_()
         first = 0
@@ -152,7 +154,7 @@ class CpuKernels:
         size: int = self.library.turnout_compressed_bytes(inputs, outputs, room)
         if not size or any(len(weight) % self._panel for weight in weights[:-1]):
             return None
-        numbers = self.integers.room(size, dtype=torch.uint8)
+        numbers = self._memory.room(size, dtype=torch.uint8)
         used, first = LONG(0), 0
         for weight in weights:
             place = weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first, outputs
@@ -271,7 +273,7 @@ class CpuKernels:
 
     def enlarge_pages(self, memory: Tensor) -> None:
         """Asks the system for large pages behind `memory`, which must not have been touched yet."""
-        self.integers.enlarge_pages(memory)
+        self.library.turnout_large_pages(memory.data_ptr(), memory.nbytes)
 
     def populate(self, memory: Sequence[Tensor]) -> None:
         """Has the system give memory for what of `memory` was not written to yet, soon; its numbers stay.

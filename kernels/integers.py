@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from turnout.kernels.memory.packed import PackedMemory
 from turnout.kernels.threads import kernel_threads
 
 __all__ = [
@@ -48,8 +48,6 @@ PIECE = 256
 """Inputs whose products are summed as integers, as in the source. Groups divide it or are its multiples."""
 PIECE_OF_BYTES = 65536
 """The same for W8A8."""
-LARGE_PAGE = 2 << 20
-"""Bytes."""
 WORTHWHILE = 1 << 17
 """Products from which on a second thread is faster than one alone."""
 
@@ -96,8 +94,9 @@ class IntegerWeights:
 class IntegerKernels:
     """The kernels of integer weights. They round activations to integers, too, with a scale for each row."""
 
-    def __init__(self, library: ctypes.CDLL, panel: int) -> None:
-        self._library = library
+    def __init__(self, library: ctypes.CDLL, panel: int, memory: PackedMemory) -> None:
+        """memory: for what is packed."""
+        self._library, self.memory = library, memory
         self._zero: int = library.turnout_integer_zero()
         library.turnout_bytes_unit.restype = LONG
         self._units = dict.fromkeys(Precision, UNIT) | {Precision.W8A8: library.turnout_bytes_unit()}
@@ -164,7 +163,7 @@ class IntegerKernels:
         numbers = [part.numbers for part in parts]
         panels = sum(len(each) for each in numbers)
         return IntegerWeights(
-            torch.cat(numbers, out=self.room(panels, *numbers[0].shape[1:], dtype=numbers[0].dtype)),
+            torch.cat(numbers, out=self.memory.room(panels, *numbers[0].shape[1:], dtype=numbers[0].dtype)),
             together([part.shift for part in parts]),
             torch.cat([part.scale for part in parts]),
             together([part.offset for part in parts]),
@@ -270,7 +269,7 @@ class IntegerKernels:
         """
         words = depth // CODES[precision]
         outputs, length = codes.shape
-        room = self.room(-(-outputs // self.panel), words, self.panel, dtype=torch.int32)
+        room = self.memory.room(-(-outputs // self.panel), words, self.panel, dtype=torch.int32)
         if outputs % self.panel:
             room[-1].zero_()
         sizes = outputs, length, words
@@ -281,23 +280,6 @@ class IntegerKernels:
         """Turns [outputs, groups] into [panels, groups, panel], with zeros for `more` outputs."""
         padded = pad(numbers, (0, 0, 0, more))
         return padded.reshape(-1, self.panel, numbers.shape[1]).transpose(1, 2).contiguous()
-
-    def room(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """Returns an unfilled tensor with large pages behind it, which begins where one does.
-
-        A last page of which less than half is used stays small ones.
-        """
-        size = math.prod(shape) * dtype.itemsize
-        pages = (size + LARGE_PAGE // 2) // LARGE_PAGE
-        if not pages:
-            return torch.empty(shape, dtype=dtype)
-        memory = torch.empty(size + 2 * LARGE_PAGE, dtype=torch.uint8)
-        start = -memory.data_ptr() % LARGE_PAGE
-        self.enlarge_pages(memory[start : start + pages * LARGE_PAGE])
-        return memory[start : start + size].view(dtype).view(shape)
-
-    def enlarge_pages(self, memory: Tensor) -> None:
-        self._library.turnout_large_pages(memory.data_ptr(), memory.nbytes)
 
     def _shift(self, codes: Tensor, more: int) -> Tensor:
         """Sums `codes`, int8 [outputs, inputs], piece by piece, with zeros for `more` outputs."""

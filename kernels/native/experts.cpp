@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "aligned.h"
 #include "kernels.h"
 #include "linears.h"
 #include "team.h"
@@ -178,22 +179,12 @@ void add_up(const Group& group, const char* out, float* sums) {
                        });
 }
 
-// Room for a group's rows, kept for the next.
-struct Room {
-    std::unique_ptr<char[]> memory;
-    int64_t size = 0;
-
-    char* of(int64_t bytes) {
-        if (bytes > size) memory.reset(new char[size = bytes]);
-        return memory.get();
-    }
-};
-
 // False: a rank is gone.
-bool compute(const Group& group, float* sums, Room& room) {
+bool compute(const Group& group, float* sums) {
     const Mix& mix = group.mix;
     const int64_t pairs = group.pairs(), bytes = mix.bytes(), row = mix.size * bytes;
-    char* const x = room.of(pairs * (2 * mix.size + 3 * mix.inner) * bytes);
+    static thread_local Scratch room;  // memory that is new in every layer is cleared by the system first
+    char* const x = room.of<char>(pairs * (2 * mix.size + 3 * mix.inner) * bytes);
     char *const out = x + pairs * row, *const both = out + pairs * row, *const gated = both + pairs * 2 * mix.inner * bytes;
     turnout::share_out((int)mix.threads, pairs, NUMBERS / mix.size + 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; i++)
@@ -219,16 +210,18 @@ int turnout_experts(const void* of_experts, int64_t count, const void* of_mix) {
     const Mix& mix = *(const Mix*)of_mix;
     const Sorted sorted(mix, count);
     const int64_t numbers = mix.tokens * mix.size;
-    const std::unique_ptr<float[]> wide(mix.half ? new float[numbers] : nullptr);
-    float* const sums = mix.half ? wide.get() : (float*)mix.out;
+    static thread_local Scratch wide;
+    float* const sums = mix.half ? wide.of<float>(numbers) : (float*)mix.out;
     std::fill(sums, sums + numbers, 0.0f);
-    Room room;
     for (int64_t first = 0, last; first < count; first = last) {
         for (last = first + 1; last < count && sorted.starts[last + 1] - sorted.starts[first] <= PAIRS;) last++;
         const Group group = {(const Expert*)of_experts, sorted, mix, first, last};
-        if (group.pairs() && !compute(group, sums, room)) return 1;
+        if (group.pairs() && !compute(group, sums)) return 1;
     }
-    for (int64_t i = 0; mix.half && i < numbers; i++) narrow(sums[i], (BFloat16*)mix.out + i);
+    if (mix.half)
+        turnout::share_out((int)mix.threads, numbers, NUMBERS, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; i++) narrow(sums[i], (BFloat16*)mix.out + i);
+        });
     return 0;
 }
 }

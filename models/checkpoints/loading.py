@@ -94,16 +94,17 @@ def load_model(
         if isinstance(unit, QuantizedLayer):
             assert adopter is not None
             loader.adopt(unit, adopter)
-            complete = [unit.name, *unit.tied]
+            complete, read = [unit.name, *unit.tied], 0
         else:
             slot = slots[unit.name]
             if not loader.fill(slot, unit):
                 continue
             if isinstance(quantizer, Quantizer):
                 loader.convert(slot, quantizer)
-            complete = slot.layers
+            complete, read = slot.layers, slot.shape.numel() * context.dtype.itemsize
         if kernels is not None and siblings is not None:
             pack_complete(module, siblings.join_complete(complete), kernels)
+            loader.freed.add(read)
     if quantized and quantizer is not None and not loader.converted:
         raise ConfigError(
             f"{_title(quantizer)} wants none of the layers of {type(family).__name__}, so nothing would be "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from torch import Tensor, nn
 
@@ -42,14 +43,14 @@ class NativeStack(DecoderStack):
         self._pools: Sequence[tuple[Tensor, Tensor]] | None = None
         self._joined: NativeLayers | None = None
         """All layers, over `_pools`; None: the kernels cannot compute all of them."""
+        self._packed: bool | None = None
 
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        computes = self._computes(attend)
+        computes = self._begin(attend)  # before PyTorch embeds
         if computes is None:
             return super().forward(tokens, positions, attend, rows)
-        take_over_threads()  # before PyTorch embeds
         hidden = self.embed(tokens, positions)
         in_place, layers = computes
         rotations, norm = self.rotary(positions, hidden.dtype), self.norm
@@ -60,17 +61,31 @@ class NativeStack(DecoderStack):
     def through(
         self, hidden: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        computes = self._computes(attend)
+        computes = self._begin(attend)
         if computes is None:
             return super().through(hidden, positions, attend, rows)
-        take_over_threads()
         in_place, layers = computes
         return layers(hidden, self.rotary(positions, hidden.dtype), in_place, rows)
 
-    def _computes(self, attend: Attend) -> tuple[InPlace, NativeLayers] | None:
-        in_place = attend.in_place if reads_in_place(attend) else None
-        layers = None if in_place is None else self._layers(in_place)
-        return None if in_place is None or layers is None else (in_place, layers)
+    def _begin(self, attend: Attend) -> tuple[InPlace, NativeLayers] | None:
+        """Returns what computes all layers; None: they are computed one by one.
+
+        Takes threads over from PyTorch, also where kernels multiply and attend in each layer by itself.
+        """
+        if not reads_in_place(attend):
+            return None
+        in_place = attend.in_place
+        layers = self._layers(in_place)
+        if layers is not None or self._are_packed():
+            take_over_threads()
+        return None if layers is None else (in_place, layers)
+
+    def _are_packed(self) -> bool:
+        """Says whether kernels have the weights of all layers, so that PyTorch only computes between them."""
+        if self._packed is None:  # in the first step: by then weights are where they stay
+            tensors = chain(self.layers.parameters(), self.layers.buffers())
+            self._packed = not any(tensor.dim() > 1 for tensor in tensors)
+        return self._packed
 
     def _layers(self, in_place: InPlace) -> NativeLayers | None:
         """Makes the table of layers in the first step: by then weights are where they stay."""

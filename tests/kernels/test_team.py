@@ -8,14 +8,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from turnout.config import EngineConfig
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.kernels import CpuKernels
 from turnout.kernels.threads import give_back_threads, kernel_threads, take_over_threads
 from turnout.llm import LLM
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
+from turnout.runner.assembly import build_engine
 from turnout.sampling.by_rows import MIN_SIZE, by_rows
 
 
@@ -92,6 +99,23 @@ def test_an_llm_leaves_pytorch_its_threads() -> None:
     llm = LLM("turnout-tiny", kv_memory="8MiB", max_model_len=64)
     llm.generate("def", progress=False)
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(("kv", "left"), [("paged", 1), ("paged:dtype=int8", 2)])
+def test_pytorch_keeps_its_threads_where_it_multiplies_or_attends_itself(
+    kv: str, left: int, tmp_path: Path
+) -> None:
+    """Experts are computed layer by layer, with PyTorch between them; it attends to KV in 8 bits."""
+    shape = Shape(128, 2, 4, 2, 256, 160, max_positions=512, experts=6, top=2, expert_size=128)
+    write_random_checkpoint(tmp_path, config_of(shape, "qwen3_moe", dtype="float32"), seed=5)
+    torch.set_num_threads(2)
+    config = EngineConfig(model=str(tmp_path), cpu_kernels="native", kv=kv, kv_memory=2**22, max_model_len=64)
+    engine = build_engine(config).engine
+    params = SamplingParams(temperature=0, max_tokens=4)
+    engine.add(RequestSpec(id="a", prompt=[5, 6, 7], params=params, seed=0))
+    engine.step()
+    assert torch.get_num_threads() == left
 
 
 @pytest.mark.usefixtures("threads")

@@ -1,0 +1,1 @@
+"""Memory that kernels read from end to end."""
