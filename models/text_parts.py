@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["SERVED", "text_name"]
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["SERVED", "text_name", "with_shared"]
 
 SERVED = frozenset(
     [
@@ -41,6 +44,8 @@ SERVED = frozenset(
 )
 """As ``scripts/transformers_grid.py`` found; those that a family claims are left out."""
 
+SHARED = ("dtype", "torch_dtype", "tie_word_embeddings", "eos_token_id")
+"""Keys beside the config of a text model that hold for it, whatever that says itself."""
 LEADS = {
     "model.language_model.model.": "model.",
     "model.language_model.": "model.",
@@ -55,3 +60,12 @@ def text_name(key: str) -> str | None:
     it is the text model's."""
     lead = next((lead for lead in LEADS if key.startswith(lead)), None)
     return None if lead is None else f"{LEADS[lead]}{key.removeprefix(lead)}"
+
+
+def with_shared(text: Mapping[str, Any], around: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the config of a text model, with what holds for it in the config `around` it.
+
+    Keys without a value are left out.
+    """
+    own = {key: value for key, value in text.items() if value is not None}
+    return {**own, **{key: around[key] for key in SHARED if around.get(key) is not None}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,26 +68,29 @@ def main(kinds: tuple[str, ...], out: Path) -> None:
         with on_one_thread():
             found[kind] = {"architecture": NAMES[kind], **tried(kind)}
         click.echo(f"{kind}: {found[kind]}")
-    encoders = {}
-    for kind, name in encoder_names():
-        if not kinds or kind in kinds:
-            with on_one_thread():
-                encoders[name] = tried_encoder(kind, name)
-            click.echo(f"{name}: {encoders[name]}")
-    texts = {}
-    for kind, name in text_names():
-        if not kinds or kind in kinds:
-            with on_one_thread():
-                texts[name] = tried_text(kind, name)
-            click.echo(f"{name}: {texts[name]}")
+    encoders = of_names(encoder_names(), tried_encoder, kinds)
+    texts = of_names(text_names(), tried_text, kinds)
     if not kinds:
         result = {
             "transformers": transformers.__version__,
             "models": dict(sorted(found.items())),
-            "encoders": dict(sorted(encoders.items())),
-            "texts": dict(sorted(texts.items())),
+            "encoders": encoders,
+            "texts": texts,
         }
         out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def of_names(
+    names: Iterator[tuple[str, str]], trial: Callable[[str, str], dict[str, Any]], kinds: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns what `trial` finds of each name, in their order. kinds: of which types alone; empty: of all."""
+    found = {}
+    for kind, name in names:
+        if not kinds or kind in kinds:
+            with on_one_thread():
+                found[name] = trial(kind, name)
+            click.echo(f"{name}: {found[name]}")
+    return dict(sorted(found.items()))
 
 
 def tried(kind: str) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def tried_text(kind: str, architecture: str) -> dict[str, Any]:
     name = type(text).__name__
     if difference > MOST:
         return {"refused": f"its logits differ from those of {name} by {difference:.1e} of the largest"}
-    return {"text": name, "difference": f"{difference:.0e}"}
+    return {"kind": kind, "text": name, "difference": f"{difference:.0e}"}
 
 
 def small_model(kind: str, architecture: str) -> tuple[PreTrainedModel, PreTrainedModel]:

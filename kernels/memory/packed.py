@@ -45,15 +45,8 @@ class PackedMemory:
     def room(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Returns a tensor of that shape and dtype."""
         size = math.prod(shape) * dtype.itemsize
-        memory = self._large(size) if size > SMALL else self._on_a_shelf(size)
+        memory = _in_large_pages(size, self._enlarge) if size > SMALL else self._on_a_shelf(size)
         return memory[:size].view(dtype).view(shape)
-
-    def _large(self, size: int) -> Tensor:
-        """Begins where a large page does. A last page of which less than half is used stays small ones."""
-        memory = torch.empty(size + 2 * LARGE_PAGE, dtype=torch.uint8)
-        start = -memory.data_ptr() % LARGE_PAGE
-        self._enlarge(memory.data_ptr() + start, (size + LARGE_PAGE // 2) // LARGE_PAGE * LARGE_PAGE)
-        return memory[start:]
 
     def _on_a_shelf(self, size: int) -> Tensor:
         with self._lock:
@@ -61,7 +54,7 @@ class PackedMemory:
                 shelf = each()
                 if shelf is not None and (memory := shelf.take(size)) is not None:
                     return memory
-            shelf = _Shelf(self._enlarge)
+            shelf = _Shelf(_in_large_pages(SHELF, self._enlarge))
             living = [each for each in self._shelves if each() is not None]
             self._shelves = [*living[1 - OPEN :], ref(shelf)]
             memory = shelf.take(size)
@@ -72,15 +65,12 @@ class PackedMemory:
 class _Shelf:
     """Memory that layers share."""
 
-    def __init__(self, enlarge: Enlarge) -> None:
-        memory = torch.empty(SHELF + LARGE_PAGE, dtype=torch.uint8)
-        start = -memory.data_ptr() % LARGE_PAGE
-        self._memory = memory.numpy()[start : start + SHELF]
-        self._holes = [(0, SHELF)]
+    def __init__(self, memory: Tensor) -> None:
+        self._memory = memory.numpy()
+        self._holes = [(0, len(memory))]
         """Where nothing lies, each from and to, in order."""
         self._given_back = deque[tuple[int, int]]()
         """Layers go when they like: while another one is put down, too."""
-        enlarge(memory.data_ptr() + start, SHELF)
 
     def take(self, size: int) -> Tensor | None:
         """Returns so many bytes or a few more; None: there is no room."""
@@ -92,11 +82,11 @@ class _Shelf:
                 self._holes[place : place + 1] = [(start + size, end)] if start + size < end else []
                 part = self._memory[start : start + size]
                 # The tensor keeps `part`, and what is called when that goes keeps the shelf.
-                finalize(part, self._given_back_by, (start, start + size)).atexit = False
+                finalize(part, self._give_back, (start, start + size)).atexit = False
                 return torch.from_numpy(part)
         return None
 
-    def _given_back_by(self, layer: tuple[int, int]) -> None:
+    def _give_back(self, layer: tuple[int, int]) -> None:
         self._given_back.append(layer)
 
     def _add_hole(self, hole: tuple[int, int]) -> None:
@@ -107,3 +97,14 @@ class _Shelf:
             else:
                 joined.append((start, end))
         self._holes = joined
+
+
+def _in_large_pages(size: int, enlarge: Enlarge) -> Tensor:
+    """Returns so many bytes, which begin where a large page does.
+
+    A last page of which less than half is used stays small ones.
+    """
+    memory = torch.empty(size + 2 * LARGE_PAGE, dtype=torch.uint8)
+    start = -memory.data_ptr() % LARGE_PAGE
+    enlarge(memory.data_ptr() + start, (size + LARGE_PAGE // 2) // LARGE_PAGE * LARGE_PAGE)
+    return memory[start : start + size]

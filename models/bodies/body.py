@@ -10,8 +10,9 @@ from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.types.model_spec import ModelSpec
-from turnout.core.types.placement import Renamed, placements
+from turnout.core.types.placement import Renamed
 from turnout.core.types.pooling import ScoreHead
+from turnout.models.bodies.parts import ModuleParts
 from turnout.models.config_reader import ConfigReader
 from turnout.models.score_head import read_head
 
@@ -50,8 +51,7 @@ class DecoderBody(ModelFamily):
         self._family, self._causal = family, causal
         self._head = head
         self._score_tokens = tuple(score_tokens)
-        self._known: frozenset[str] = frozenset()
-        """The names of the module's parts."""
+        self._parts = ModuleParts()
         name_plugin(self, title_of(family, "model"))
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
@@ -95,7 +95,7 @@ class DecoderBody(ModelFamily):
             module.add_module(SCORE, score_layer(spec.hidden_size, len(spec.head.labels)))
         elif self._score_tokens:
             module.score = token_score(module, self._score_tokens)  # type: ignore[assignment]  # a function
-        self._known = frozenset(name for name, _ in module.named_modules())
+        self._parts = ModuleParts(module)
         return module
 
     def parameter_count(self, spec: ModelSpec) -> int | None:
@@ -109,13 +109,10 @@ class DecoderBody(ModelFamily):
         if key.startswith("lm_head.") and self._head != "language":
             return None
         renamed = self._family.rename(key)
-        if self._knows(renamed):
+        if self._parts.have(renamed):
             return renamed
         prefixed = self._family.rename(f"model.{key}")
-        return prefixed if self._knows(prefixed) else renamed
-
-    def _knows(self, renamed: Renamed) -> bool:
-        return all(each.name.rpartition(".")[0] in self._known for each in placements(renamed))
+        return prefixed if self._parts.have(prefixed) else renamed
 
     def _check_tokens(self, spec: ModelSpec) -> None:
         for token in self._score_tokens:

@@ -10,7 +10,8 @@ from turnout.core.interfaces.division import Division
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.types.model_spec import ModelSpec
-from turnout.core.types.placement import Renamed, placements
+from turnout.core.types.placement import Renamed
+from turnout.models.bodies.parts import ModuleParts
 from turnout.models.text_parts import text_name
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ class TextPart(ModelFamily):
     def __init__(self, family: ModelFamily, text: Mapping[str, Any]) -> None:
         """text: a whole ``config.json`` of the text model, whose architecture `family` builds."""
         self._family, self._text = family, text
-        self._known: frozenset[str] = frozenset()
-        """The names of the module's parts."""
+        self._parts = ModuleParts()
         name_plugin(self, title_of(family, "model"))
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
@@ -36,7 +36,7 @@ class TextPart(ModelFamily):
 
     def build(self, spec: ModelSpec) -> nn.Module:
         module = self._family.build(spec)
-        self._known = frozenset(name for name, _ in module.named_modules())
+        self._parts = ModuleParts(module)
         return module
 
     def parameter_count(self, spec: ModelSpec) -> int | None:
@@ -50,7 +50,4 @@ class TextPart(ModelFamily):
         if name is not None:
             return self._family.rename(name)
         renamed = self._family.rename(key)
-        return renamed if self._knows(renamed) else None
-
-    def _knows(self, renamed: Renamed) -> bool:
-        return all(each.name.rpartition(".")[0] in self._known for each in placements(renamed))
+        return renamed if self._parts.have(renamed) else None

@@ -94,17 +94,17 @@ def load_model(
         if isinstance(unit, QuantizedLayer):
             assert adopter is not None
             loader.adopt(unit, adopter)
-            complete, read = [unit.name, *unit.tied], 0
+            complete, freed = [unit.name, *unit.tied], 0
         else:
             slot = slots[unit.name]
             if not loader.fill(slot, unit):
                 continue
-            if isinstance(quantizer, Quantizer):
-                loader.convert(slot, quantizer)
-            complete, read = slot.layers, slot.shape.numel() * context.dtype.itemsize
+            converted = isinstance(quantizer, Quantizer) and loader.convert(slot, quantizer)
+            replaced = converted or kernels is not None  # which packs what is left
+            complete, freed = slot.layers, slot.shape.numel() * context.dtype.itemsize if replaced else 0
         if kernels is not None and siblings is not None:
             pack_complete(module, siblings.join_complete(complete), kernels)
-            loader.freed.add(read)
+        loader.freed.add(freed)
     if quantized and quantizer is not None and not loader.converted:
         raise ConfigError(
             f"{_title(quantizer)} wants none of the layers of {type(family).__name__}, so nothing would be "
@@ -257,11 +257,10 @@ class _Loader:
         name_plugin(adopted, _title(adopter))
         self.module.set_submodule(name, adopted)
 
-    def convert(self, slot: ParameterSlot, quantizer: Quantizer) -> None:
-        """Replace the layers that `slot` completed and the quantizer wants."""
+    def convert(self, slot: ParameterSlot, quantizer: Quantizer) -> bool:
+        """Replace the layers that `slot` completed and the quantizer wants; says if there are any."""
         linear = [self._convert_linear(name, quantizer) for name in slot.layers]
-        if self._convert_embedding(slot, quantizer) or any(linear):
-            self.freed.add(slot.shape.numel() * self.context.dtype.itemsize)
+        return self._convert_embedding(slot, quantizer) or any(linear)
 
     def _convert_linear(self, name: str, quantizer: Quantizer) -> bool:
         """Replace the layer if it is a complete linear layer that the quantizer wants; says if it did."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Renamed
 from turnout.models.config_reader import ConfigReader
@@ -16,12 +17,10 @@ from turnout.models.families.gemma import Gemma3, GemmaSpec
 from turnout.models.families.mistral import Mistral
 from turnout.models.families.qwen2 import Qwen2
 from turnout.models.families.qwen3 import Qwen3
-from turnout.models.text_parts import text_name
+from turnout.models.text_parts import text_name, with_shared
 
 __all__ = ["Gemma3Text", "Mistral3Text", "Qwen2VLText", "Qwen3VLText"]
 
-SHARED = ("dtype", "torch_dtype", "tie_word_embeddings", "eos_token_id")
-"""Keys beside the config of the text model that hold for it, whatever it says itself."""
 MROPE = ("type", "mrope_section", "mrope_interleaved")
 """Keys of a rotation by three positions, which of text are one."""
 GEMMA = {
@@ -35,7 +34,16 @@ OTHERS = ("visual.", "vision_tower.", "vision_model.", "multi_modal_projector.")
 """How names of all other tensors begin."""
 
 
-class Gemma3Text(Gemma3):
+class _TextNames(ModelFamily):
+    """Gives a family the tensors of the text model, by the names of a checkpoint of text alone."""
+
+    def rename(self, key: str) -> Renamed:
+        if key.removeprefix("model.").startswith(OTHERS):
+            return None
+        return super().rename(text_name(key) or key)
+
+
+class Gemma3Text(_TextNames, Gemma3):
     """The text model of a Gemma 3 that reads images, whose config leaves out what is usual."""
 
     architectures: ClassVar[tuple[str, ...]] = ("Gemma3ForConditionalGeneration",)
@@ -44,12 +52,8 @@ class Gemma3Text(Gemma3):
     def spec(self, config: Mapping[str, Any]) -> GemmaSpec:
         return super().spec({**GEMMA, **_text_config(config)})
 
-    def rename(self, key: str) -> Renamed:
-        name = _text_name(key)
-        return None if name is None else super().rename(name)
 
-
-class Mistral3Text(Mistral):
+class Mistral3Text(_TextNames, Mistral):
     """The text model of a Mistral 3 that reads images."""
 
     architectures: ClassVar[tuple[str, ...]] = ("Mistral3ForConditionalGeneration",)
@@ -58,12 +62,8 @@ class Mistral3Text(Mistral):
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         return super().spec(_text_config(config))
 
-    def rename(self, key: str) -> Renamed:
-        name = _text_name(key)
-        return None if name is None else super().rename(name)
 
-
-class Qwen2VLText(Qwen2):
+class Qwen2VLText(_TextNames, Qwen2):
     """The text model of Qwen2-VL and Qwen2.5-VL. Of text, all three rotations are by one position."""
 
     architectures: ClassVar[tuple[str, ...]] = (
@@ -75,12 +75,8 @@ class Qwen2VLText(Qwen2):
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         return super().spec(_text_config(config))
 
-    def rename(self, key: str) -> Renamed:
-        name = _text_name(key)
-        return None if name is None else super().rename(name)
 
-
-class Qwen3VLText(Qwen3):
+class Qwen3VLText(_TextNames, Qwen3):
     """The text model of Qwen3-VL. Of text, all three rotations are by one position."""
 
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3VLForConditionalGeneration",)
@@ -89,21 +85,11 @@ class Qwen3VLText(Qwen3):
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         return super().spec(_text_config(config))
 
-    def rename(self, key: str) -> Renamed:
-        name = _text_name(key)
-        return None if name is None else super().rename(name)
-
-
-def _text_name(key: str) -> str | None:
-    """Returns a tensor's name in a checkpoint of text alone; None: it is not the text model's."""
-    return None if key.removeprefix("model.").startswith(OTHERS) else text_name(key) or key
-
 
 def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the text model's own config; in old configs of Qwen2-VL it is not apart from the others."""
     nested = ConfigReader(config).mapping("text_config") or config
-    shared = {key: config[key] for key in SHARED if config.get(key) is not None}
-    found = {**{key: value for key, value in nested.items() if value is not None}, **shared}
+    found = with_shared(nested, config)
     if "sliding_window" in nested:  # null says that there is none
         found["sliding_window"] = nested["sliding_window"]
     for key in ("rope_scaling", "rope_parameters"):

@@ -16,7 +16,7 @@ from transformers.initialization import no_init_weights
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from turnout.core.errors import ModelError, describe_error
-from turnout.models.text_parts import SERVED
+from turnout.models.text_parts import with_shared
 
 __all__ = [
     "build_empty",
@@ -32,8 +32,6 @@ __all__ = [
 
 _one_builds = threading.RLock()
 
-SHARED = ("dtype", "torch_dtype", "eos_token_id")
-"""Keys beside the config of a text model that hold for it, whatever it says itself."""
 POOLING_LAYER = "add_pooling_layer"
 """The argument by which an encoder without a head leaves out the layer that only heads read."""
 
@@ -91,23 +89,21 @@ def has_causal(config: Mapping[str, Any], architecture: str) -> bool:
 
 
 def text_config(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns a whole ``config.json`` of the text model; None: it is not known to compute text alone.
+    """Returns a whole ``config.json`` of the text model; None: the installed transformers has none.
 
     Its ``architectures`` is the causal model that transformers has for it.
     """
     kind = config.get("model_type")
-    if config["architectures"][0] not in SERVED or not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         return None
     parsed = parse_config(config)
     text = parsed.get_text_config()
     causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text.model_type)
     if text is parsed or not isinstance(causal, str):
-        return None  # another version of transformers
-    own = {key: value for key, value in text.to_dict().items() if value is not None}
-    shared = {key: config[key] for key in SHARED if config.get(key) is not None}
-    if (tied := getattr(parsed, "tie_word_embeddings", None)) is not None:
-        shared["tie_word_embeddings"] = tied
-    return {**own, **shared, "architectures": [causal], "model_type": text.model_type}
+        return None
+    tied = getattr(parsed, "tie_word_embeddings", None)
+    around = {**config, **({} if tied is None else {"tie_word_embeddings": tied})}
+    return {**with_shared(text.to_dict(), around), "architectures": [causal], "model_type": text.model_type}
 
 
 def refused(why: str) -> ModelError:

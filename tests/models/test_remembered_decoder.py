@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,23 @@ def test_the_second_start_tries_nothing_and_finds_the_same(monkeypatch: pytest.M
     assert shapes[0] == shapes[1]
     assert [second.rename(key) for key in KEYS] == names
     assert second.rename("model.layers.0.self_attn.rotary_emb.inv_freq") is None  # as transformers has it
+
+
+def test_a_family_is_chosen_without_transformers() -> None:
+    """Importing it takes seconds, and what is remembered needs it no more."""
+    code = """
+import sys
+from pathlib import Path
+from turnout.core.registry.registry import Registry
+from turnout.runner.model_family import FoundModel, model_family
+
+config = {"architectures": ["StableLmForCausalLM"], "model_type": "stablelm"}
+found = FoundModel(Path(), config, "StableLmForCausalLM", None)
+print(type(model_family(Registry.load(), found, "auto", trust_remote_code=False)).__name__)
+assert "transformers" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["TransformersAdapter"]
 
 
 def test_another_config_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from turnout.models.hub.resolve import resolve_model
 from turnout.models.text_parts import SERVED
 from turnout.scripts.make_model import copy_tokenizer
 from turnout.scripts.transformers_grid import RESULTS
-from turnout.scripts.transformers_texts import small_model, text_names
+from turnout.scripts.transformers_texts import small_model
 
 TEXT = {
     "vocab_size": 160,
@@ -64,14 +64,13 @@ MODELS: dict[str, dict[str, Any]] = {
         "video_token_id": 151,
     },
 }
-WEIGHTS = "model.safetensors"
 PROMPT = [5, 9, 140, 33, 7, 7, 21, 98]
 OLD = {"model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head."}
 """How Gemma 3 and Mistral 3 were published, by how transformers writes them now."""
 
 
 KNOWN = json.loads(RESULTS.read_text())["texts"]
-AROUND = {name: kind for kind, name in text_names() if name in SERVED}
+AROUND = {name: each["kind"] for name, each in KNOWN.items() if name in SERVED}
 """The types of models that no family claims, whose text model is served."""
 QUICK = ("LlavaForConditionalGeneration", "Gemma3nForConditionalGeneration")
 """One that a family of text runs, and one that the adapter runs."""
