@@ -124,7 +124,7 @@ LLAMACPP = Environment(
     ["install --no-cache-dir llama-cpp-python gguf numpy"],
     # GCC 12 does not know that the instruction that configures tiles reads memory, and leaves out what is
     # written there just before: the first product by tiles would end the process.
-    {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-tree-dse"},
+    {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CXXFLAGS": "-fno-tree-dse -fno-dse"},
 )
 
 

@@ -1,14 +1,11 @@
 // x @ weight.T (+ bias), with weights in blocks. x is not rounded: sums are the same, to the bit, as of the float32
-// weights code * scale that linear.cpp would pack, in the same order.
+// weights code * scale that linear.cpp would pack, in the same order; but for what block_tiles.cpp multiplies.
 
 #include <algorithm>
 #include <memory>
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
-#include "blocks.h"
+#include "block_codes.h"
+#include "block_tiles.h"
 #include "kernels.h"
 #include "linears.h"
 #include "panel_rows.h"
@@ -20,130 +17,6 @@ constexpr int64_t DEPTH = 256;                 // inputs that are summed before 
 constexpr int64_t BAND = 16 * ROWS;            // of x that stay in the second-level cache
 constexpr int64_t PANELS_AT_ONCE = 4;          // that a thread takes at least
 constexpr int64_t NUMBERS_AT_ONCE = 1 << 14;
-
-typedef int8_t Small __attribute__((vector_size(WIDTH)));
-typedef uint8_t SmallCounts __attribute__((vector_size(WIDTH)));
-typedef int16_t Wider __attribute__((vector_size(WIDTH * 2)));
-
-// float16, by float32's bits: an exponent that is too small by 112, also where it is 0.
-inline Floats widened(const uint16_t* halves) {
-    const Words bits = __builtin_convertvector(load_as<Halves>(halves), Words);
-    const Floats size = (Floats)((bits & 0x7fffu) << 13) * 0x1p112f;
-    return (Floats)((Words)size | ((bits & 0x8000u) << 16));
-}
-
-// Bytes. GCC takes each by itself where it is to become four times as wide at once: there is an instruction for that,
-// and elsewhere they become twice as wide at a time.
-#if defined(__AVX512F__)
-inline Floats widened(const int8_t* bytes) {
-    return __builtin_convertvector((Ints)_mm512_cvtepi8_epi32(load_as<__m128i>(bytes)), Floats);
-}
-inline Floats widened(const uint8_t* bytes) {
-    return __builtin_convertvector((Ints)_mm512_cvtepu8_epi32(load_as<__m128i>(bytes)), Floats);
-}
-#else
-inline Floats widened(const int8_t* bytes) {
-    const Wider wider = __builtin_convertvector(load_as<Small>(bytes), Wider);
-    return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
-}
-inline Floats widened(const uint8_t* bytes) {
-    const Wider wider = __builtin_convertvector(load_as<SmallCounts>(bytes), Wider);
-    return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
-}
-#endif
-
-// The numbers of a word's lowest nibble, of which ZERO stands for 0.
-template <int ZERO>
-inline Floats of_nibble(Words words) {
-#if defined(__AVX512F__)
-    const Floats numbers = {0 - ZERO, 1 - ZERO, 2 - ZERO,  3 - ZERO,  4 - ZERO,  5 - ZERO,  6 - ZERO,  7 - ZERO,
-                            8 - ZERO, 9 - ZERO, 10 - ZERO, 11 - ZERO, 12 - ZERO, 13 - ZERO, 14 - ZERO, 15 - ZERO};
-    return __builtin_shuffle(numbers, (Ints)words);
-#else
-    return __builtin_convertvector((Ints)(words & 15u) - ZERO, Floats);
-#endif
-}
-
-// The numbers of six bits: `low`'s lowest four and `high`'s lowest two.
-inline Floats of_six(Words low, Words high) {
-#if defined(__AVX512F__)
-    const Floats sixteens = {-32, -16, 0, 16, -32, -16, 0, 16, -32, -16, 0, 16, -32, -16, 0, 16};
-    return of_nibble<0>(low) + __builtin_shuffle(sixteens, (Ints)high);
-#else
-    return __builtin_convertvector((Ints)((low & 15u) | (high & 3u) << 4) - 32, Floats);
-#endif
-}
-
-// What is read of WIDTH columns at once, for STEP inputs, and of that the codes of input s.
-template <typename B>
-struct Read;
-
-template <>
-struct Read<Block8> {
-    static constexpr int STEP = 1;
-    Floats codes;
-    Read() = default;
-    Read(const Block8& block, int64_t k, int v) : codes(widened(block.codes[k] + v * WIDTH)) {}
-    Floats input(int) const { return codes; }
-};
-
-template <>
-struct Read<Block4> {
-    static constexpr int STEP = 8;
-    Words words;
-    Read() = default;
-    Read(const Block4& block, int64_t k, int v) : words(load_as<Words>(block.codes[k / 8] + v * WIDTH)) {}
-    Floats input(int s) const { return of_nibble<8>(words >> (4 * s)); }
-};
-
-template <>
-struct Read<Block4K> {
-    static constexpr int STEP = 8;
-    Words words;
-    Read() = default;
-    Read(const Block4K& block, int64_t k, int v) : words(load_as<Words>(block.codes[k / 8] + v * WIDTH)) {}
-    Floats input(int s) const { return of_nibble<0>(words >> (4 * s)); }
-};
-
-template <>
-struct Read<Block6K> {
-    static constexpr int STEP = 8;
-    Words low, high;
-    Read() = default;
-    Read(const Block6K& block, int64_t k, int v)
-        : low(load_as<Words>(block.low[k / 8] + v * WIDTH)),
-          high(__builtin_convertvector(load_as<Halves>(block.high[k / 8] + v * WIDTH), Words)) {}
-    Floats input(int s) const { return of_six(low >> (4 * s), high >> (2 * s)); }
-};
-
-// What makes weights of the codes of WIDTH columns, for SHARED inputs. Products of codes and scales are exact in
-// float32: one rounding is left where an offset is taken away, as in the numbers that the file stands for.
-template <typename B>
-struct Scale {
-    Floats scale;
-    Scale() = default;
-    Scale(const B& block, int64_t, int v) : scale(widened(block.scale + v * WIDTH)) {}
-    Floats weight(Floats code) const { return code * scale; }
-};
-
-template <>
-struct Scale<Block4K> {
-    Floats scale, offset;
-    Scale() = default;
-    Scale(const Block4K& block, int64_t k, int v)
-        : scale(widened(block.scale + v * WIDTH) * widened(block.scales[k / Block4K::SHARED] + v * WIDTH)),
-          offset(widened(block.offset + v * WIDTH) * widened(block.offsets[k / Block4K::SHARED] + v * WIDTH)) {}
-    Floats weight(Floats code) const { return code * scale - offset; }
-};
-
-template <>
-struct Scale<Block6K> {
-    Floats scale;
-    Scale() = default;
-    Scale(const Block6K& block, int64_t k, int v)
-        : scale(widened(block.scale + v * WIDTH) * widened(block.scales[k / Block6K::SHARED] + v * WIDTH)) {}
-    Floats weight(Floats code) const { return code * scale; }
-};
 
 // As tile.h's, of blocks.
 template <int R, int G, typename B>
@@ -185,28 +58,10 @@ inline void tile_blocks(Matrix x, const B* panels, int64_t apart, int64_t depth,
     std::memcpy(&out, &sums, sizeof sums);
 }
 
-struct Blocks {
-    const void* packed;
-    const float* bias;
-    int64_t inputs, outputs;
-
-    int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
-
-    template <typename B>
-    int64_t blocks() const {
-        return inputs / B::INPUTS;
-    }
-
-    template <typename B>
-    const B* at(int64_t panel, int64_t k) const {
-        return (const B*)packed + panel * blocks<B>() + k / B::INPUTS;
-    }
-
-    Target target(float* out, int64_t panel, int64_t k) const {
-        return {out + panel * PANEL, outputs, outputs - panel * PANEL, k == 0 && bias ? bias + panel * PANEL : nullptr,
-                k > 0};
-    }
-};
+Target target_of(const Blocks& layer, float* out, int64_t panel, int64_t k) {
+    const float* const bias = k == 0 && layer.bias ? layer.bias + panel * PANEL : nullptr;
+    return {out + panel * PANEL, layer.outputs, layer.outputs - panel * PANEL, bias, k > 0};
+}
 
 template <int R, int G, typename B>
 void few_columns(Matrix x, const Blocks& layer, float* out, int64_t panel) {
@@ -214,7 +69,7 @@ void few_columns(Matrix x, const Blocks& layer, float* out, int64_t panel) {
         Floats sums[G][R][VECTORS];
         tile_blocks<R, G>({x.data + k, x.stride}, layer.at<B>(panel, k), layer.blocks<B>(),
                           std::min(DEPTH, layer.inputs - k), sums);
-        Target target = layer.target(out, panel, k);
+        Target target = target_of(layer, out, panel, k);
         for (int g = 0; g < G; g++, target = target.next())
             for (int r = 0; r < R; r++) put(target, r, sums[g][r]);
     }
@@ -252,7 +107,7 @@ void many_rows(int64_t rows, Matrix x, const Blocks& layer, float* out, int64_t 
                 widen_panel(layer.at<B>(panel, k), depth, wide);
                 const Matrix part = {x.data + band * x.stride + k, x.stride};
                 all_rows(std::min(BAND, rows - band), part, wide, {1, 0}, depth,
-                         layer.target(out + band * layer.outputs, panel, k));
+                         target_of(layer, out + band * layer.outputs, panel, k));
             }
 }
 
@@ -299,6 +154,9 @@ void block_panels(const Linear& linear, const void* x, void* out, int64_t rows, 
     const Blocks layer = {linear.numbers, (const float*)linear.bias, linear.inputs, linear.outputs};
     const int type = (int)(linear.kind - BLOCKS);
     if (!half) return multiply(rows, {(const float*)x, linear.inputs}, layer, (float*)out, type, first, last);
+    if (goes_by_tiles(type))
+        return multiply_blocks_by_tiles(layer, type, (const BFloat16*)x, linear.inputs, (BFloat16*)out, rows, first,
+                                        last, 1);
     const auto room = widened_rows((const BFloat16*)x, rows, linear.inputs, layer);
     float* const sums = room.get() + rows * linear.inputs;
     multiply(rows, {room.get(), linear.inputs}, layer, sums, type, first, last);
@@ -314,6 +172,9 @@ extern "C" {
 void turnout_block_linear(const void* packed, const float* bias, const void* x, void* out, int64_t rows,
                           int64_t inputs, int64_t outputs, int64_t stride, int type, int half, int threads) {
     const Blocks layer = {packed, bias, inputs, outputs};
+    if (half && goes_by_tiles(type))
+        return multiply_blocks_by_tiles(layer, type, (const BFloat16*)x, stride, (BFloat16*)out, rows, 0,
+                                        layer.panels(), threads);
     Matrix wide = {(const float*)x, stride};
     float* sums = (float*)out;
     std::unique_ptr<float[]> room;

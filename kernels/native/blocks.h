@@ -52,5 +52,24 @@ inline void with_blocks(int type, F take) {
     }
 }
 
+// A packed layer.
+struct Blocks {
+    const void* packed;
+    const float* bias;  // or null
+    int64_t inputs, outputs;
+
+    int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
+
+    template <typename B>
+    int64_t blocks() const {
+        return inputs / B::INPUTS;
+    }
+
+    template <typename B>
+    const B* at(int64_t panel, int64_t k) const {
+        return (const B*)packed + panel * blocks<B>() + k / B::INPUTS;
+    }
+};
+
 template <typename P>
 using Pointed = std::remove_const_t<std::remove_pointer_t<P>>;

@@ -69,18 +69,23 @@ inline void store_emulated(int tile, void* to, int64_t stride) {
         std::memcpy((uint8_t*)to + row * stride, emulated_tiles[tile].bytes[row], 64);
 }
 
-// Tile c: float32 [16][16] += tile a: bfloat16 [16][32] · tile b: bfloat16 [16][16][2], inputs in pairs.
+// Tile c: float32 [16][16] += tile a: bfloat16 [16][32] · tile b: bfloat16 [16][16][2], inputs in pairs, of which the
+// first numbers are added up, and the second, and then both.
 inline void add_emulated_pairs(int c, int a, int b) {
     float sums[16];
     BFloat16 x[32], w[32];
     for (int row = 0; row < 16; row++) {
+        float first[16] = {}, second[16] = {};
         std::memcpy(sums, emulated_tiles[c].bytes[row], 64);
         std::memcpy(x, emulated_tiles[a].bytes[row], 64);
         for (int pair = 0; pair < 32; pair += 2) {
             std::memcpy(w, emulated_tiles[b].bytes[pair / 2], 64);
-            for (int column = 0; column < 16; column++)
-                sums[column] += widen(x[pair]) * widen(w[2 * column]) + widen(x[pair + 1]) * widen(w[2 * column + 1]);
+            for (int column = 0; column < 16; column++) {
+                first[column] += widen(x[pair]) * widen(w[2 * column]);
+                second[column] += widen(x[pair + 1]) * widen(w[2 * column + 1]);
+            }
         }
+        for (int column = 0; column < 16; column++) sums[column] += first[column] + second[column];
         std::memcpy(emulated_tiles[c].bytes[row], sums, 64);
     }
 }

@@ -50,7 +50,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 }
 TRIED: Mapping[str, Any] = json.loads(RESULTS.read_text())
 MODELS = [kind for kind, each in TRIED["models"].items() if "difference" in each]
-LATENT = frozenset(["axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "minicpm3", "youtu"])
+LATENT = frozenset(["axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "minicpm3", "sarvam_mla", "youtu"])
 NOT_IN_SHAPE = {"one key head": LATENT, "all key heads": frozenset({"mimo_v2_flash"})}
 """What transformers itself cannot compute, because the numbers of heads depend on one another."""
 SPLIT = frozenset(["sarvam_moe"])

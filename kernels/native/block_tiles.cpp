@@ -1,0 +1,303 @@
+#include "block_tiles.h"
+
+#if defined(TILES)
+
+#include <algorithm>
+#include <memory>
+
+#include "aligned.h"
+#include "block_codes.h"
+#include "team.h"
+#include "tile_rows.h"
+#include "tiles.h"
+
+static_assert(PANEL == 32 && WIDTH == 16);
+
+namespace {
+
+constexpr int64_t INPUTS = 32;         // of a step, which share a scale
+constexpr int64_t PANELS_AT_ONCE = 4;  // that a thread takes at least
+constexpr int64_t BLOCKS_AT_ONCE = 4;  // of rows, the same
+constexpr int FEW = 3;                 // rows, up to which vectors take less time
+constexpr int64_t BAND = 256;          // rows of x that stay in the second-level cache
+constexpr int64_t PIECE = 8;           // steps whose codes are widened once for a band: 16 KB, for the first-level cache
+constexpr int64_t LINE = PANEL * 4;    // bytes of a panel's line of pairs, or of its sums
+
+typedef uint16_t Shorts __attribute__((vector_size(WIDTH * 4)));
+
+// A whole number as bfloat16.
+constexpr uint16_t bits_of(int number) {
+    if (number == 0) return 0;
+    const int size = number < 0 ? -number : number;
+    int exponent = 0;
+    while (size >> (exponent + 1)) exponent++;
+    return (uint16_t)((number < 0) << 15 | (127 + exponent) << 7 | ((size << (7 - exponent)) & 127));
+}
+
+// What codes stand for, of which only the lowest four bits count.
+template <int ZERO>
+struct Numbers {
+    alignas(64) uint16_t of[2 * WIDTH];
+    constexpr Numbers() : of() {
+        for (int code = 0; code < 2 * WIDTH; code++) of[code] = bits_of(code % 16 - ZERO);
+    }
+};
+
+template <int ZERO>
+constexpr Numbers<ZERO> NUMBERS;
+
+template <typename B>
+constexpr int ZERO_OF = std::is_same_v<B, Block4> ? 8 : 0;
+
+inline Shorts look_up(Shorts numbers, Shorts codes) {
+#if defined(__AVX512BW__)  // GCC would take a look-up in two vectors
+    return (Shorts)_mm512_permutexvar_epi16((__m512i)codes, (__m512i)numbers);
+#else
+    return __builtin_shuffle(numbers, codes);
+#endif
+}
+
+// x as it is multiplied.
+class Input {
+   public:
+    int64_t rows, steps;
+
+    Input(const BFloat16* x, int64_t stride, int type, int64_t rows, int64_t inputs, int threads)
+        : rows(rows),
+          steps(inputs / INPUTS),
+          floats_(rows <= FEW ? new float[rows * inputs] : nullptr),
+          tiles_(floats_ ? 0 : rows, inputs * (int64_t)sizeof(BFloat16)),
+          sums_(type == Q4_K ? new float[rows * steps] : nullptr) {
+        turnout::share_out(threads, (rows + BLOCK - 1) / BLOCK, BLOCKS_AT_ONCE, [&](int64_t first, int64_t last) {
+            for (int64_t row = first * BLOCK; row < std::min(rows, last * BLOCK); row++)
+                for (int64_t step = 0; step < steps; step++) put(x + row * stride + step * INPUTS, row, step);
+        });
+    }
+
+    // Of few rows: the numbers of a row at a step.
+    const float* numbers(int64_t row, int64_t step) const { return floats_.get() + (row * steps + step) * INPUTS; }
+    bool are_few() const { return (bool)floats_; }
+
+    // Of many: two tiles, or one, of the block that begins with a row, and what they are at a step. A row has its numbers
+    // in the order of a word's codes: of each eight the pairs of 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+    int64_t tiles(int64_t first) const { return tiles_.tiles(first); }
+    const uint8_t* at(int64_t first, int64_t step) const { return tiles_.at(first, step); }
+
+    // The sum of a row's numbers at a step; 0, where blocks have no offsets.
+    float sum_of(int64_t row, int64_t step) const { return sums_ ? sums_[row * steps + step] : 0; }
+
+   private:
+    std::unique_ptr<float[]> floats_;
+    TileRows tiles_;
+    std::unique_ptr<float[]> sums_;
+
+    void put(const BFloat16* from, int64_t row, int64_t step) const {
+        const Floats first = load(from), second = load(from + WIDTH);
+        if (sums_) sums_[row * steps + step] = sum(first + second);
+        if (floats_) {
+            float* const to = floats_.get() + (row * steps + step) * INPUTS;
+            store(to, first), store(to + WIDTH, second);
+            return;
+        }
+        typedef uint16_t Eight __attribute__((vector_size(16)));
+        uint8_t* const to = tiles_.place(row, step);
+        for (int64_t k = 0; k < INPUTS; k += 8) {
+            const Eight paired = __builtin_shuffle(load_as<Eight>(from + k), Eight{0, 4, 1, 5, 2, 6, 3, 7});
+            std::memcpy(to + 2 * k, &paired, sizeof paired);
+        }
+    }
+};
+
+// Codes of a panel at a step, to be read by tiles: [INPUTS / 2][PANEL][2].
+template <typename B>
+inline void widen(const B* panel, int64_t step, uint8_t* pairs) {
+    const Shorts numbers = load_as<Shorts>(NUMBERS<ZERO_OF<B>>.of);
+    const B& block = panel[step * INPUTS / B::INPUTS];
+#pragma GCC unroll 4
+    for (int64_t w = 0; w < INPUTS / 8; w++) {
+        const uint32_t* const codes = block.codes[step * INPUTS % B::INPUTS / 8 + w];
+        __builtin_prefetch((const char*)codes + AHEAD), __builtin_prefetch((const char*)codes + AHEAD + 64);
+#pragma GCC unroll 2
+        for (int v = 0; v < VECTORS; v++) {
+            const Shorts words = load_as<Shorts>(codes + v * WIDTH);
+#pragma GCC unroll 4
+            for (int s = 0; s < 4; s++) {
+                const Shorts found = look_up(numbers, words >> (uint16_t)(4 * s));
+                std::memcpy(pairs + (4 * w + s) * LINE + v * STEP, &found, sizeof found);
+            }
+        }
+    }
+}
+
+template <typename B>
+inline Floats with_block(Floats total, const Scale<B>& scale, Floats sum, float) {
+    return total + scale.scale * sum;
+}
+
+inline Floats with_block(Floats total, const Scale<Block4K>& scale, Floats sum, float x) {
+    return (total + scale.scale * sum) - scale.offset * splat(x);
+}
+
+// The sums of a step, [rows][PANEL], of one or two tiles of x.
+template <int T>
+inline void multiply_step(const uint8_t* x, const uint8_t* pairs, float* sums) {
+    TILE_ZERO(4);
+    TILE_ZERO(5);
+    TILE_LOAD(0, x, STEP);
+    TILE_LOAD(2, pairs, LINE);
+    TILE_LOAD(3, pairs + STEP, LINE);
+    TILE_ADD_PAIRS(4, 0, 2);
+    TILE_ADD_PAIRS(5, 0, 3);
+    TILE_STORE(4, sums, LINE);
+    TILE_STORE(5, sums + WIDTH, LINE);
+    if constexpr (T == 2) {
+        float* const next = sums + 16 * PANEL;
+        TILE_ZERO(6);
+        TILE_ZERO(7);
+        TILE_LOAD(1, x + TILE, STEP);
+        TILE_ADD_PAIRS(6, 1, 2);
+        TILE_ADD_PAIRS(7, 1, 3);
+        TILE_STORE(6, next, LINE);
+        TILE_STORE(7, next + WIDTH, LINE);
+    }
+}
+
+// What the sums of a step add to totals: [rows][PANEL], of rows that begin with `first`.
+template <typename B>
+inline void add_sums(const Input& x, int64_t first, int64_t rows, const B* panel, int64_t step, const float* sums,
+                     float* totals) {
+    const B& block = panel[step * INPUTS / B::INPUTS];
+#pragma GCC unroll 2
+    for (int v = 0; v < VECTORS; v++) {
+        const Scale<B> scale(block, step * INPUTS % B::INPUTS, v);
+        for (int64_t row = 0; row < rows; row++) {
+            float* const total = totals + row * PANEL + v * WIDTH;
+            const Floats sum = load(sums + row * PANEL + v * WIDTH);
+            store(total, with_block(load(total), scale, sum, x.sum_of(first + row, step)));
+        }
+    }
+}
+
+void put(const float* total, const Blocks& layer, BFloat16* row, int64_t panel) {
+    const int64_t first = panel * PANEL, count = std::min(PANEL, layer.outputs - first);
+    float bias[PANEL] = {};
+    BFloat16 kept[PANEL];
+    if (layer.bias) std::copy_n(layer.bias + first, count, bias);
+    for (int v = 0; v < VECTORS; v++) store(kept + v * WIDTH, load(total + v * WIDTH) + load(bias + v * WIDTH));
+    std::copy_n(kept, count, row + first);
+}
+
+// Few rows by vectors, to the bits of tiles, which add up the first numbers of a step's pairs, and the second ones, and
+// then both: a panel is passed from end to end, as it lies in memory.
+template <int R, int G, typename B>
+void few_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t number) {
+    const int64_t blocks = layer.blocks<B>();
+    const B* panels = layer.at<B>(number, 0);
+    Floats totals[G][R][VECTORS] = {};
+    for (int64_t step = 0; step < x.steps; step++) {
+        const B* const now = panels + step * INPUTS / B::INPUTS;
+        const int64_t part = step * INPUTS % B::INPUTS;
+        Floats sums[2][G][R][VECTORS] = {};
+#pragma GCC unroll 4
+        for (int64_t k = 0; k < INPUTS; k += 8) {
+            Words words[G][VECTORS];
+#pragma GCC unroll 2
+            for (int g = 0; g < G; g++) {
+                const uint32_t* const codes = now[g * blocks].codes[(part + k) / 8];
+                __builtin_prefetch((const char*)codes + AHEAD), __builtin_prefetch((const char*)codes + AHEAD + 64);
+#pragma GCC unroll 2
+                for (int v = 0; v < VECTORS; v++) words[g][v] = load_as<Words>(codes + v * WIDTH);
+            }
+#pragma GCC unroll 8
+            for (int s = 0; s < 8; s++)
+#pragma GCC unroll 2
+                for (int g = 0; g < G; g++)
+#pragma GCC unroll 2
+                    for (int v = 0; v < VECTORS; v++) {
+                        const Floats columns = of_nibble<ZERO_OF<B>>(words[g][v] >> (4 * s));
+#pragma GCC unroll 4
+                        for (int r = 0; r < R; r++)
+                            sums[s / 4][g][r][v] += splat(x.numbers(r, step)[k + s]) * columns;
+                    }
+        }
+#pragma GCC unroll 2
+        for (int g = 0; g < G; g++)
+#pragma GCC unroll 2
+            for (int v = 0; v < VECTORS; v++) {
+                const Scale<B> scale(now[g * blocks], part, v);
+#pragma GCC unroll 4
+                for (int r = 0; r < R; r++)
+                    totals[g][r][v] = with_block(totals[g][r][v], scale, sums[0][g][r][v] + sums[1][g][r][v],
+                                                 x.sum_of(r, step));
+            }
+    }
+    for (int g = 0; g < G; g++)
+        for (int r = 0; r < R; r++) {
+            float total[PANEL];
+            std::memcpy(total, totals[g][r], sizeof total);
+            put(total, layer, out + r * layer.outputs, number + g);
+        }
+}
+
+template <int R, typename B>
+void few_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
+    constexpr int G = R == 1 ? 2 : 1;  // panels side by side: sums enough to hide the latency of adding
+    for (; first + G <= last; first += G) few_rows<R, G, B>(x, layer, out, first);
+    for (; first < last; first++) few_rows<R, 1, B>(x, layer, out, first);
+}
+
+// All blocks of a band pass some steps of a panel, before the next come.
+template <typename B>
+void many_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
+    const WholeTiles tiles;
+    alignas(64) uint8_t pairs[PIECE][INPUTS / 2 * LINE];
+    alignas(64) float sums[BLOCK * PANEL];
+    const std::unique_ptr<float[]> totals(new float[BAND * PANEL]);
+    for (int64_t begin = 0; begin < x.rows; begin += BAND)
+        for (int64_t number = first; number < last; number++) {
+            const B* const panel = layer.at<B>(number, 0);
+            const int64_t end = std::min(begin + BAND, x.rows);
+            std::fill_n(totals.get(), (end - begin) * PANEL, 0.0f);
+            for (int64_t piece = 0; piece < x.steps; piece += PIECE) {
+                const int64_t steps = std::min(PIECE, x.steps - piece);
+                for (int64_t at = 0; at < steps; at++) widen(panel, piece + at, pairs[at]);
+                for (int64_t row = begin; row < end; row += BLOCK)
+                    for (int64_t at = 0; at < steps; at++) {
+                        if (x.tiles(row) == 2)
+                            multiply_step<2>(x.at(row, piece + at), pairs[at], sums);
+                        else
+                            multiply_step<1>(x.at(row, piece + at), pairs[at], sums);
+                        add_sums(x, row, std::min(BLOCK, end - row), panel, piece + at, sums,
+                                 totals.get() + (row - begin) * PANEL);
+                    }
+            }
+            for (int64_t row = begin; row < end; row++)
+                put(totals.get() + (row - begin) * PANEL, layer, out + row * layer.outputs, number);
+        }
+}
+
+template <typename B>
+void multiply(const Input& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
+    if (!x.are_few()) return many_rows<B>(x, layer, out, first, last);
+    for_rows<FEW>(x.rows, [&](auto count) { few_rows<count(), B>(x, layer, out, first, last); });
+}
+
+}  // namespace
+
+void multiply_blocks_by_tiles(const Blocks& layer, int type, const BFloat16* x, int64_t stride, BFloat16* out,
+                              int64_t rows, int64_t begin, int64_t end, int threads) {
+    const Input input(x, stride, type, rows, layer.inputs, threads);
+    turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+        first += begin, last += begin;
+        if (type == Q4_0)
+            multiply<Block4>(input, layer, out, first, last);
+        else
+            multiply<Block4K>(input, layer, out, first, last);
+    });
+}
+
+#else
+
+void multiply_blocks_by_tiles(const Blocks&, int, const BFloat16*, int64_t, BFloat16*, int64_t, int64_t, int64_t, int) {}
+
+#endif
