@@ -1,4 +1,4 @@
-"""transformers is imported without SciPy's optimizers, and has them when it calls them."""
+"""transformers is imported without SciPy's optimizers, which it has when it calls them, and with one list of classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 BEGIN = """
 import sys
-from turnout.models.transformers_adapter.quick_import import quick_import
+from turnout.models.transformers_adapter.quick_import import quick_import, without_optimizers
 """
 
 
@@ -22,7 +22,7 @@ def run(code: str) -> None:
 
 def test_what_was_imported_loads_the_module_when_it_is_called() -> None:
     run("""
-with quick_import():
+with without_optimizers():
     from scipy.optimize import linear_sum_assignment
 assert "scipy.optimize" not in sys.modules
 rows, columns = linear_sum_assignment([[4, 1], [2, 3]])
@@ -34,7 +34,7 @@ assert scipy.optimize.linear_sum_assignment is not linear_sum_assignment
 
 def test_anything_else_is_of_the_module_itself() -> None:
     run("""
-with quick_import():
+with without_optimizers():
     from scipy.optimize import minimize
     import scipy.optimize
     assert scipy.optimize.minimize is minimize
@@ -46,9 +46,24 @@ def test_a_module_that_is_loaded_stays() -> None:
     run("""
 import scipy.optimize
 loaded = scipy.optimize
-with quick_import():
+with without_optimizers():
     from scipy.optimize import linear_sum_assignment
 assert sys.modules["scipy.optimize"] is loaded and linear_sum_assignment is loaded.linear_sum_assignment
+""")
+
+
+@pytest.mark.slow  # a process of its own that imports transformers
+def test_models_have_the_classes_that_reading_their_files_finds() -> None:
+    run("""
+with quick_import():
+    import transformers.models
+quick = sys.modules.pop("transformers.models")
+import transformers.utils.import_utils
+names = set(vars(quick)["_class_to_module"])
+import transformers.models
+assert sys.modules["transformers.models"] is not quick
+assert names == set(vars(transformers.models)["_class_to_module"]) and len(names) > 2000
+assert vars(quick)["_class_to_module"] == vars(transformers.models)["_class_to_module"]
 """)
 
 
