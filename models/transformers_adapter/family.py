@@ -150,8 +150,9 @@ class TransformersAdapter(ModelFamily):
         whole = self._whole or spec
         if self._is_decoder and has_llama_shape(causal, whole):
             made = decoder_spec(causal, whole)
+            self._remembered = RememberedDecoder(whole, made, self._names.plain())  # for the next to be built
             if "auto_map" not in self._config:
-                remember(self._config, RememberedDecoder(whole, made, self._names.plain()))
+                remember(self._config, self._remembered)
             return _decoder(made, spec)
         shared = [rule.kv_from for rule in spec.layer_attention()]
         return AdaptedModel(causal, shared, siblings_in(causal, exchanges))
