@@ -1,4 +1,4 @@
-"""Imports transformers without what it imports and a decoder never calls, and without reading its files twice."""
+"""Imports transformers without what a decoder never calls, and without reading its files twice."""
 
 from __future__ import annotations
 

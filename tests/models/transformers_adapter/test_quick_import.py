@@ -1,4 +1,4 @@
-"""transformers is imported without SciPy's optimizers, which it has when it calls them, and with one list of classes."""
+"""transformers is imported with one list of classes, and with SciPy's optimizers once it calls them."""
 
 from __future__ import annotations
 
