@@ -154,7 +154,7 @@ void block_panels(const Linear& linear, const void* x, void* out, int64_t rows, 
     const Blocks layer = {linear.numbers, (const float*)linear.bias, linear.inputs, linear.outputs};
     const int type = (int)(linear.kind - BLOCKS);
     if (!half) return multiply(rows, {(const float*)x, linear.inputs}, layer, (float*)out, type, first, last);
-    if (goes_by_tiles(type))
+    if (BLOCKS_BY_TILES)
         return multiply_blocks_by_tiles(layer, type, (const BFloat16*)x, linear.inputs, (BFloat16*)out, rows, first,
                                         last, 1);
     const auto room = widened_rows((const BFloat16*)x, rows, linear.inputs, layer);
@@ -172,7 +172,7 @@ extern "C" {
 void turnout_block_linear(const void* packed, const float* bias, const void* x, void* out, int64_t rows,
                           int64_t inputs, int64_t outputs, int64_t stride, int type, int half, int threads) {
     const Blocks layer = {packed, bias, inputs, outputs};
-    if (half && goes_by_tiles(type))
+    if (half && BLOCKS_BY_TILES)
         return multiply_blocks_by_tiles(layer, type, (const BFloat16*)x, stride, (BFloat16*)out, rows, 0,
                                         layer.panels(), threads);
     Matrix wide = {(const float*)x, stride};

@@ -15,13 +15,20 @@ static_assert(PANEL == 32 && WIDTH == 16);
 
 namespace {
 
-constexpr int64_t INPUTS = 32;         // of a step, which share a scale
 constexpr int64_t PANELS_AT_ONCE = 4;  // that a thread takes at least
 constexpr int64_t BLOCKS_AT_ONCE = 4;  // of rows, the same
-constexpr int FEW = 3;                 // rows, up to which vectors take less time
 constexpr int64_t BAND = 256;          // rows of x that stay in the second-level cache
 constexpr int64_t PIECE = 8;           // steps whose codes are widened once for a band: 16 KB, for the first-level cache
 constexpr int64_t LINE = PANEL * 4;    // bytes of a panel's line of pairs, or of its sums
+constexpr int64_t LINES = 16;          // of a tile
+
+// A step takes the inputs that share a scale: as many as a tile has in a row, or half of them.
+template <typename B>
+constexpr int64_t INPUTS = B::SHARED;
+
+// Rows, up to which vectors take less time: bytes take tiles longer to widen.
+template <typename B>
+constexpr int FEW = std::is_same_v<B, Block8> ? 5 : 3;
 
 typedef uint16_t Shorts __attribute__((vector_size(WIDTH * 4)));
 
@@ -46,9 +53,6 @@ struct Numbers {
 template <int ZERO>
 constexpr Numbers<ZERO> NUMBERS;
 
-template <typename B>
-constexpr int ZERO_OF = std::is_same_v<B, Block4> ? 8 : 0;
-
 inline Shorts look_up(Shorts numbers, Shorts codes) {
 #if defined(__AVX512BW__)  // GCC would take a look-up in two vectors
     return (Shorts)_mm512_permutexvar_epi16((__m512i)codes, (__m512i)numbers);
@@ -57,73 +61,133 @@ inline Shorts look_up(Shorts numbers, Shorts codes) {
 #endif
 }
 
-// x as it is multiplied.
+// Whole numbers of eight bits at most, in pairs.
+inline Words paired(Floats first, Floats second) { return ((Words)first >> 16) | ((Words)second & 0xffff0000u); }
+
+// The codes of WIDTH columns at eight inputs: as floats, and as pairs, of 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+template <int ZERO>
+struct FourBits {
+    Words words;
+
+    Floats input(int s) const { return of_nibble<ZERO>(words >> (4 * s)); }
+    Words pair(int s) const {
+        return (Words)look_up(load_as<Shorts>(NUMBERS<ZERO>.of), (Shorts)words >> (uint16_t)(4 * s));
+    }
+};
+
+template <typename B>
+struct Eight;
+
+template <>
+struct Eight<Block4> : FourBits<8> {
+    Eight() = default;
+    Eight(const Block4& block, int64_t k, int v) : FourBits{load_as<Words>(block.codes[k / 8] + v * WIDTH)} {}
+};
+
+template <>
+struct Eight<Block4K> : FourBits<0> {
+    Eight() = default;
+    Eight(const Block4K& block, int64_t k, int v) : FourBits{load_as<Words>(block.codes[k / 8] + v * WIDTH)} {}
+};
+
+template <>
+struct Eight<Block6K> {
+    Read<Block6K> read;
+
+    Eight() = default;
+    Eight(const Block6K& block, int64_t k, int v) : read(block, k, v) {}
+    Floats input(int s) const { return read.input(s); }
+    Words pair(int s) const { return paired(input(s), input(s + 4)); }
+};
+
+template <>
+struct Eight<Block8> {
+    const int8_t* codes;
+
+    Eight() = default;
+    Eight(const Block8& block, int64_t k, int v) : codes(block.codes[k] + v * WIDTH) {}
+    Floats input(int s) const { return widened(codes + s * PANEL); }
+    Words pair(int s) const { return paired(input(s), input(s + 4)); }
+};
+
+// What of a block comes near while the codes of eight inputs are read.
+template <typename B>
+inline void fetch_ahead(const B& block, int64_t k) {
+    constexpr int64_t BYTES = (int64_t)sizeof(B) * 8 / B::INPUTS;
+    const char* const soon = (const char*)&block + AHEAD + k / 8 * BYTES;
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < BYTES; i += STEP) __builtin_prefetch(soon + i);
+}
+
+// x as it is multiplied by blocks of type B.
+template <typename B>
 class Input {
    public:
     int64_t rows, steps;
 
-    Input(const BFloat16* x, int64_t stride, int type, int64_t rows, int64_t inputs, int threads)
+    Input(const BFloat16* x, int64_t stride, int64_t rows, int64_t inputs, int threads)
         : rows(rows),
-          steps(inputs / INPUTS),
-          floats_(rows <= FEW ? new float[rows * inputs] : nullptr),
-          tiles_(floats_ ? 0 : rows, inputs * (int64_t)sizeof(BFloat16)),
-          sums_(type == Q4_K ? new float[rows * steps] : nullptr) {
+          steps(inputs / INPUTS<B>),
+          floats_(rows <= FEW<B> ? new float[rows * inputs] : nullptr),
+          tiles_(floats_ ? 0 : rows, steps * STEP),
+          sums_(HAS_OFFSETS ? new float[rows * steps] : nullptr) {
         turnout::share_out(threads, (rows + BLOCK - 1) / BLOCK, BLOCKS_AT_ONCE, [&](int64_t first, int64_t last) {
             for (int64_t row = first * BLOCK; row < std::min(rows, last * BLOCK); row++)
-                for (int64_t step = 0; step < steps; step++) put(x + row * stride + step * INPUTS, row, step);
+                for (int64_t step = 0; step < steps; step++) put(x + row * stride + step * INPUTS<B>, row, step);
         });
     }
 
     // Of few rows: the numbers of a row at a step.
-    const float* numbers(int64_t row, int64_t step) const { return floats_.get() + (row * steps + step) * INPUTS; }
+    const float* numbers(int64_t row, int64_t step) const { return floats_.get() + (row * steps + step) * INPUTS<B>; }
     bool are_few() const { return (bool)floats_; }
 
     // Of many: two tiles, or one, of the block that begins with a row, and what they are at a step. A row has its numbers
-    // in the order of a word's codes: of each eight the pairs of 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+    // in the order of the codes' pairs, and zeros behind them.
     int64_t tiles(int64_t first) const { return tiles_.tiles(first); }
     const uint8_t* at(int64_t first, int64_t step) const { return tiles_.at(first, step); }
 
     // The sum of a row's numbers at a step; 0, where blocks have no offsets.
-    float sum_of(int64_t row, int64_t step) const { return sums_ ? sums_[row * steps + step] : 0; }
+    float sum_of(int64_t row, int64_t step) const { return HAS_OFFSETS ? sums_[row * steps + step] : 0; }
 
    private:
+    static constexpr bool HAS_OFFSETS = std::is_same_v<B, Block4K>;
+
     std::unique_ptr<float[]> floats_;
     TileRows tiles_;
     std::unique_ptr<float[]> sums_;
 
     void put(const BFloat16* from, int64_t row, int64_t step) const {
-        const Floats first = load(from), second = load(from + WIDTH);
-        if (sums_) sums_[row * steps + step] = sum(first + second);
+        if (HAS_OFFSETS) sums_[row * steps + step] = sum(load(from) + load(from + WIDTH));
         if (floats_) {
-            float* const to = floats_.get() + (row * steps + step) * INPUTS;
-            store(to, first), store(to + WIDTH, second);
+            float* const to = floats_.get() + (row * steps + step) * INPUTS<B>;
+            for (int64_t k = 0; k < INPUTS<B>; k += WIDTH) store(to + k, load(from + k));
             return;
         }
-        typedef uint16_t Eight __attribute__((vector_size(16)));
+        typedef uint16_t Numbers __attribute__((vector_size(16)));
         uint8_t* const to = tiles_.place(row, step);
-        for (int64_t k = 0; k < INPUTS; k += 8) {
-            const Eight paired = __builtin_shuffle(load_as<Eight>(from + k), Eight{0, 4, 1, 5, 2, 6, 3, 7});
-            std::memcpy(to + 2 * k, &paired, sizeof paired);
+        for (int64_t k = 0; k < INPUTS<B>; k += 8) {
+            const Numbers ordered = __builtin_shuffle(load_as<Numbers>(from + k), Numbers{0, 4, 1, 5, 2, 6, 3, 7});
+            std::memcpy(to + 2 * k, &ordered, sizeof ordered);
         }
+        std::memset(to + 2 * INPUTS<B>, 0, STEP - 2 * INPUTS<B>);
     }
 };
 
 // Codes of a panel at a step, to be read by tiles: [INPUTS / 2][PANEL][2].
 template <typename B>
 inline void widen(const B* panel, int64_t step, uint8_t* pairs) {
-    const Shorts numbers = load_as<Shorts>(NUMBERS<ZERO_OF<B>>.of);
-    const B& block = panel[step * INPUTS / B::INPUTS];
+    const B& block = panel[step * INPUTS<B> / B::INPUTS];
+    const int64_t part = step * INPUTS<B> % B::INPUTS;
 #pragma GCC unroll 4
-    for (int64_t w = 0; w < INPUTS / 8; w++) {
-        const uint32_t* const codes = block.codes[step * INPUTS % B::INPUTS / 8 + w];
-        __builtin_prefetch((const char*)codes + AHEAD), __builtin_prefetch((const char*)codes + AHEAD + 64);
+    for (int64_t k = 0; k < INPUTS<B>; k += 8) {
+        fetch_ahead(block, part + k);
 #pragma GCC unroll 2
         for (int v = 0; v < VECTORS; v++) {
-            const Shorts words = load_as<Shorts>(codes + v * WIDTH);
+            const Eight<B> codes(block, part + k, v);
 #pragma GCC unroll 4
             for (int s = 0; s < 4; s++) {
-                const Shorts found = look_up(numbers, words >> (uint16_t)(4 * s));
-                std::memcpy(pairs + (4 * w + s) * LINE + v * STEP, &found, sizeof found);
+                const Words found = codes.pair(s);
+                std::memcpy(pairs + (k / 2 + s) * LINE + v * STEP, &found, sizeof found);
             }
         }
     }
@@ -164,12 +228,12 @@ inline void multiply_step(const uint8_t* x, const uint8_t* pairs, float* sums) {
 
 // What the sums of a step add to totals: [rows][PANEL], of rows that begin with `first`.
 template <typename B>
-inline void add_sums(const Input& x, int64_t first, int64_t rows, const B* panel, int64_t step, const float* sums,
+inline void add_sums(const Input<B>& x, int64_t first, int64_t rows, const B* panel, int64_t step, const float* sums,
                      float* totals) {
-    const B& block = panel[step * INPUTS / B::INPUTS];
+    const B& block = panel[step * INPUTS<B> / B::INPUTS];
 #pragma GCC unroll 2
     for (int v = 0; v < VECTORS; v++) {
-        const Scale<B> scale(block, step * INPUTS % B::INPUTS, v);
+        const Scale<B> scale(block, step * INPUTS<B> % B::INPUTS, v);
         for (int64_t row = 0; row < rows; row++) {
             float* const total = totals + row * PANEL + v * WIDTH;
             const Floats sum = load(sums + row * PANEL + v * WIDTH);
@@ -190,23 +254,22 @@ void put(const float* total, const Blocks& layer, BFloat16* row, int64_t panel) 
 // Few rows by vectors, to the bits of tiles, which add up the first numbers of a step's pairs, and the second ones, and
 // then both: a panel is passed from end to end, as it lies in memory.
 template <int R, int G, typename B>
-void few_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t number) {
+void few_rows(const Input<B>& x, const Blocks& layer, BFloat16* out, int64_t number) {
     const int64_t blocks = layer.blocks<B>();
     const B* panels = layer.at<B>(number, 0);
     Floats totals[G][R][VECTORS] = {};
     for (int64_t step = 0; step < x.steps; step++) {
-        const B* const now = panels + step * INPUTS / B::INPUTS;
-        const int64_t part = step * INPUTS % B::INPUTS;
+        const B* const now = panels + step * INPUTS<B> / B::INPUTS;
+        const int64_t part = step * INPUTS<B> % B::INPUTS;
         Floats sums[2][G][R][VECTORS] = {};
 #pragma GCC unroll 4
-        for (int64_t k = 0; k < INPUTS; k += 8) {
-            Words words[G][VECTORS];
+        for (int64_t k = 0; k < INPUTS<B>; k += 8) {
+            Eight<B> codes[G][VECTORS];
 #pragma GCC unroll 2
             for (int g = 0; g < G; g++) {
-                const uint32_t* const codes = now[g * blocks].codes[(part + k) / 8];
-                __builtin_prefetch((const char*)codes + AHEAD), __builtin_prefetch((const char*)codes + AHEAD + 64);
+                fetch_ahead(now[g * blocks], part + k);
 #pragma GCC unroll 2
-                for (int v = 0; v < VECTORS; v++) words[g][v] = load_as<Words>(codes + v * WIDTH);
+                for (int v = 0; v < VECTORS; v++) codes[g][v] = Eight<B>(now[g * blocks], part + k, v);
             }
 #pragma GCC unroll 8
             for (int s = 0; s < 8; s++)
@@ -214,7 +277,7 @@ void few_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t number
                 for (int g = 0; g < G; g++)
 #pragma GCC unroll 2
                     for (int v = 0; v < VECTORS; v++) {
-                        const Floats columns = of_nibble<ZERO_OF<B>>(words[g][v] >> (4 * s));
+                        const Floats columns = codes[g][v].input(s);
 #pragma GCC unroll 4
                         for (int r = 0; r < R; r++)
                             sums[s / 4][g][r][v] += splat(x.numbers(r, step)[k + s]) * columns;
@@ -240,17 +303,17 @@ void few_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t number
 }
 
 template <int R, typename B>
-void few_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
-    constexpr int G = R == 1 ? 2 : 1;  // panels side by side: sums enough to hide the latency of adding
+void few_rows(const Input<B>& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
+    constexpr int G = R <= 2 ? 2 : 1;  // panels side by side: sums enough to hide the latency of adding
     for (; first + G <= last; first += G) few_rows<R, G, B>(x, layer, out, first);
     for (; first < last; first++) few_rows<R, 1, B>(x, layer, out, first);
 }
 
 // All blocks of a band pass some steps of a panel, before the next come.
 template <typename B>
-void many_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
+void many_rows(const Input<B>& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
     const WholeTiles tiles;
-    alignas(64) uint8_t pairs[PIECE][INPUTS / 2 * LINE];
+    alignas(64) uint8_t pairs[PIECE][LINES * LINE] = {};  // zeros behind half a tile's lines
     alignas(64) float sums[BLOCK * PANEL];
     const std::unique_ptr<float[]> totals(new float[BAND * PANEL]);
     for (int64_t begin = 0; begin < x.rows; begin += BAND)
@@ -277,22 +340,20 @@ void many_rows(const Input& x, const Blocks& layer, BFloat16* out, int64_t first
 }
 
 template <typename B>
-void multiply(const Input& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
+void multiply(const Input<B>& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
     if (!x.are_few()) return many_rows<B>(x, layer, out, first, last);
-    for_rows<FEW>(x.rows, [&](auto count) { few_rows<count(), B>(x, layer, out, first, last); });
+    for_rows<FEW<B>>(x.rows, [&](auto count) { few_rows<count(), B>(x, layer, out, first, last); });
 }
 
 }  // namespace
 
 void multiply_blocks_by_tiles(const Blocks& layer, int type, const BFloat16* x, int64_t stride, BFloat16* out,
                               int64_t rows, int64_t begin, int64_t end, int threads) {
-    const Input input(x, stride, type, rows, layer.inputs, threads);
-    turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
-        first += begin, last += begin;
-        if (type == Q4_0)
-            multiply<Block4>(input, layer, out, first, last);
-        else
-            multiply<Block4K>(input, layer, out, first, last);
+    with_blocks(type, [&](auto* of) {
+        const Input<Pointed<decltype(of)>> input(x, stride, rows, layer.inputs, threads);
+        turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+            multiply(input, layer, out, first + begin, last + begin);
+        });
     });
 }
 

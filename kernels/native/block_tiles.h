@@ -1,17 +1,14 @@
-// Linear layers in blocks of 4 bits whose x is in bfloat16, by tiles: codes are whole numbers, which bfloat16 holds as
-// they are, so that only the sum of 32 inputs meets its scale.
+// Linear layers in blocks whose x is in bfloat16, by tiles: codes are whole numbers, which bfloat16 holds as they are, so
+// that only the sum of what shares a scale meets it.
 #pragma once
 
 #include "blocks.h"
 
-// Says whether layers of a type are multiplied so.
-constexpr bool goes_by_tiles(int type) {
 #if defined(TILES)
-    return type == Q4_0 || type == Q4_K;
+constexpr bool BLOCKS_BY_TILES = true;
 #else
-    return false;
+constexpr bool BLOCKS_BY_TILES = false;
 #endif
-}
 
 // Those outputs of x[rows][inputs], rows `stride` apart, that are in panels from `first` to before `last`: to
 // out[rows][outputs]. A row's results do not depend on the others.
