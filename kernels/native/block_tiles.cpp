@@ -65,29 +65,29 @@ inline Shorts look_up(Shorts numbers, Shorts codes) {
 inline Words paired(Floats first, Floats second) { return ((Words)first >> 16) | ((Words)second & 0xffff0000u); }
 
 // The codes of WIDTH columns at eight inputs: as floats, and as pairs, of 0 and 4, 1 and 5, 2 and 6, 3 and 7.
-template <int ZERO>
-struct FourBits {
-    Words words;
-
-    Floats input(int s) const { return of_nibble<ZERO>(words >> (4 * s)); }
-    Words pair(int s) const {
-        return (Words)look_up(load_as<Shorts>(NUMBERS<ZERO>.of), (Shorts)words >> (uint16_t)(4 * s));
-    }
-};
-
 template <typename B>
 struct Eight;
 
-template <>
-struct Eight<Block4> : FourBits<8> {
-    Eight() = default;
-    Eight(const Block4& block, int64_t k, int v) : FourBits{load_as<Words>(block.codes[k / 8] + v * WIDTH)} {}
+template <typename B, int ZERO>
+struct FourBits {
+    Read<B> read;
+
+    FourBits() = default;
+    FourBits(const B& block, int64_t k, int v) : read(block, k, v) {}
+    Floats input(int s) const { return read.input(s); }
+    Words pair(int s) const {
+        return (Words)look_up(load_as<Shorts>(NUMBERS<ZERO>.of), (Shorts)read.words >> (uint16_t)(4 * s));
+    }
 };
 
 template <>
-struct Eight<Block4K> : FourBits<0> {
-    Eight() = default;
-    Eight(const Block4K& block, int64_t k, int v) : FourBits{load_as<Words>(block.codes[k / 8] + v * WIDTH)} {}
+struct Eight<Block4> : FourBits<Block4, 8> {
+    using FourBits::FourBits;
+};
+
+template <>
+struct Eight<Block4K> : FourBits<Block4K, 0> {
+    using FourBits::FourBits;
 };
 
 template <>
@@ -163,10 +163,10 @@ class Input {
             for (int64_t k = 0; k < INPUTS<B>; k += WIDTH) store(to + k, load(from + k));
             return;
         }
-        typedef uint16_t Numbers __attribute__((vector_size(16)));
+        typedef uint16_t Few __attribute__((vector_size(16)));
         uint8_t* const to = tiles_.place(row, step);
         for (int64_t k = 0; k < INPUTS<B>; k += 8) {
-            const Numbers ordered = __builtin_shuffle(load_as<Numbers>(from + k), Numbers{0, 4, 1, 5, 2, 6, 3, 7});
+            const Few ordered = __builtin_shuffle(load_as<Few>(from + k), Few{0, 4, 1, 5, 2, 6, 3, 7});
             std::memcpy(to + 2 * k, &ordered, sizeof ordered);
         }
         std::memset(to + 2 * INPUTS<B>, 0, STEP - 2 * INPUTS<B>);
