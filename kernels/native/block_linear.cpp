@@ -10,13 +10,13 @@
 #include "linears.h"
 #include "panel_rows.h"
 #include "team.h"
+#include "tile_bytes.h"
 
 namespace {
 
 constexpr int64_t DEPTH = 256;                 // inputs that are summed before they are added to others: as linear.cpp
 constexpr int64_t BAND = 16 * ROWS;            // of x that stay in the second-level cache
 constexpr int64_t PANELS_AT_ONCE = 4;          // that a thread takes at least
-constexpr int64_t NUMBERS_AT_ONCE = 1 << 14;
 
 // As tile.h's, of blocks.
 template <int R, int G, typename B>
@@ -148,21 +148,33 @@ void gather(const B* packed, const int64_t* tokens, float* out, int64_t count, i
     }
 }
 
+// Those outputs that are in panels from `begin` to before `end`. x: rows `stride` apart; both are bfloat16 if `half`.
+void compute(const Blocks& layer, int type, const void* x, int64_t stride, void* out, int64_t rows, int half,
+             int64_t begin, int64_t end, int threads) {
+    if (half && HAS_TILES)
+        return multiply_blocks_by_tiles(layer, type, (const BFloat16*)x, stride, (BFloat16*)out, rows, begin, end,
+                                        threads);
+    Matrix wide = {(const float*)x, stride};
+    float* sums = (float*)out;
+    std::unique_ptr<float[]> room;
+    if (half) {
+        room = widened_rows((const BFloat16*)x, rows, stride, layer);
+        wide = {room.get(), layer.inputs}, sums = room.get() + rows * layer.inputs;
+    }
+    turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+        first += begin, last += begin;
+        multiply(rows, wide, layer, sums, type, first, last);
+        for (int64_t row = 0; half && row < rows; row++)
+            for (int64_t i = first * PANEL; i < std::min(last * PANEL, layer.outputs); i++)
+                narrow(sums[row * layer.outputs + i], (BFloat16*)out + row * layer.outputs + i);
+    });
+}
+
 }  // namespace
 
 void block_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first, int64_t last) {
     const Blocks layer = {linear.numbers, (const float*)linear.bias, linear.inputs, linear.outputs};
-    const int type = (int)(linear.kind - BLOCKS);
-    if (!half) return multiply(rows, {(const float*)x, linear.inputs}, layer, (float*)out, type, first, last);
-    if (BLOCKS_BY_TILES)
-        return multiply_blocks_by_tiles(layer, type, (const BFloat16*)x, linear.inputs, (BFloat16*)out, rows, first,
-                                        last, 1);
-    const auto room = widened_rows((const BFloat16*)x, rows, linear.inputs, layer);
-    float* const sums = room.get() + rows * linear.inputs;
-    multiply(rows, {room.get(), linear.inputs}, layer, sums, type, first, last);
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t i = first * PANEL; i < std::min(last * PANEL, linear.outputs); i++)
-            narrow(sums[row * linear.outputs + i], (BFloat16*)out + row * linear.outputs + i);
+    compute(layer, (int)(linear.kind - BLOCKS), x, linear.inputs, out, rows, half, first, last, 1);
 }
 
 extern "C" {
@@ -172,23 +184,7 @@ extern "C" {
 void turnout_block_linear(const void* packed, const float* bias, const void* x, void* out, int64_t rows,
                           int64_t inputs, int64_t outputs, int64_t stride, int type, int half, int threads) {
     const Blocks layer = {packed, bias, inputs, outputs};
-    if (half && BLOCKS_BY_TILES)
-        return multiply_blocks_by_tiles(layer, type, (const BFloat16*)x, stride, (BFloat16*)out, rows, 0,
-                                        layer.panels(), threads);
-    Matrix wide = {(const float*)x, stride};
-    float* sums = (float*)out;
-    std::unique_ptr<float[]> room;
-    if (half) {
-        room = widened_rows((const BFloat16*)x, rows, stride, layer);
-        wide = {room.get(), inputs}, sums = room.get() + rows * inputs;
-    }
-    turnout::share_out(threads, layer.panels(), PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
-        multiply(rows, wide, layer, sums, type, first, last);
-    });
-    if (half)
-        turnout::share_out(threads, rows * outputs, NUMBERS_AT_ONCE, [&](int64_t first, int64_t last) {
-            for (int64_t i = first; i < last; i++) narrow(sums[i], (BFloat16*)out + i);
-        });
+    compute(layer, type, x, stride, out, rows, half, 0, layer.panels(), threads);
 }
 
 // out: float32 [count][inputs], the rows `tokens` of the weight that was packed.

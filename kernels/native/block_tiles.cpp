@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t PANELS_AT_ONCE = 4;  // that a thread takes at least
 constexpr int64_t BLOCKS_AT_ONCE = 4;  // of rows, the same
 constexpr int64_t BAND = 256;          // rows of x that stay in the second-level cache
-constexpr int64_t PIECE = 8;           // steps whose codes are widened once for a band: 16 KB, for the first-level cache
+constexpr int64_t PIECE = 8;           // steps whose codes are widened once for a band: 16 KB, in the first-level cache
 constexpr int64_t LINE = PANEL * 4;    // bytes of a panel's line of pairs, or of its sums
 constexpr int64_t LINES = 16;          // of a tile
 
@@ -141,8 +141,8 @@ class Input {
     const float* numbers(int64_t row, int64_t step) const { return floats_.get() + (row * steps + step) * INPUTS<B>; }
     bool are_few() const { return (bool)floats_; }
 
-    // Of many: two tiles, or one, of the block that begins with a row, and what they are at a step. A row has its numbers
-    // in the order of the codes' pairs, and zeros behind them.
+    // Of many: two tiles, or one, of the block that begins with a row, and what they are at a step. A row has its
+    // numbers in the order of the codes' pairs, and zeros behind them.
     int64_t tiles(int64_t first) const { return tiles_.tiles(first); }
     const uint8_t* at(int64_t first, int64_t step) const { return tiles_.at(first, step); }
 
@@ -359,6 +359,7 @@ void multiply_blocks_by_tiles(const Blocks& layer, int type, const BFloat16* x, 
 
 #else
 
-void multiply_blocks_by_tiles(const Blocks&, int, const BFloat16*, int64_t, BFloat16*, int64_t, int64_t, int64_t, int) {}
+void multiply_blocks_by_tiles(const Blocks&, int, const BFloat16*, int64_t, BFloat16*, int64_t, int64_t, int64_t,
+                              int) {}
 
 #endif
