@@ -10,6 +10,7 @@
             + far · (context beyond)                 what more a position takes where caches hold fewer
             + move · moved                           KV positions copied, swapped out or in
             + host + runner · running + waiter · waiting + beginner · prompts     planning and bookkeeping
+            + request · begun                                                     taking in, beginning, ending
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Work:
     """Kinds of chunks."""
     prompts: int = 0
     """Chunks of more than the next token: prompts, pieces of them, drafts."""
+    begun: int = 0
+    """Requests whose prompt it computes to its end."""
     context: float = 0
     """Positions that attention reads, over all sequences: each one's, up to the end of its chunk; where
     layers have windows, the mean over layers."""
@@ -80,6 +83,7 @@ def work_of(plan: Plan, beside: Collection[Kind] = (), reaches: Sequence[Reach] 
         work.sequences += 1
         work.rows += chunk.rows
         work.prompts += length > 1
+        work.begun += end == len(chunk.sequence.request.prompt)
         for reach in reaches:
             work.context += reach.share * reach.read(start, length)
             work.pairs += reach.share * reach.pairs(start, length)
@@ -119,7 +123,9 @@ class Seconds:
     waiter: float = 0.0
     """for each that waits,"""
     beginner: float = 0.0
-    """and for each that computes more than its next token."""
+    """for each that computes more than its next token,"""
+    request: float = 0.0
+    """and for each from when it comes to its end, all in the step that begins its answer."""
 
     def __post_init__(self) -> None:
         for name, value, _ in self.terms():
@@ -183,6 +189,7 @@ class Seconds:
             + self.runner * work.running
             + self.waiter * work.waiting
             + self.beginner * work.prompts
+            + self.request * work.begun
         )
 
 
@@ -200,6 +207,7 @@ _MEANINGS = {
     "runner": "planning, for a request that runs",
     "waiter": "planning, for one that waits",
     "beginner": "planning, for one that computes more than its next token",
+    "request": "planning, for a request from when it comes to its end",
 }
 
 

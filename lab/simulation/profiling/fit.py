@@ -29,7 +29,7 @@ KNOTS = (0, 4, 8, 16, 32, 64, 256)
 """Numbers of tokens beyond which another one may take less, or more."""
 FAR = (1024, 4096, 16_384, 65_536)
 """Positions beyond which another one may take more."""
-HOST = {"runner": "running", "waiter": "waiting", "beginner": "prompts"}
+HOST = {"runner": "running", "waiter": "waiting", "beginner": "prompts", "request": "begun"}
 """The same for the rest of a step, on the host."""
 ROUNDS = 4
 """Rounds of fitting, each weighted by what the round before expects. The second matters most."""
@@ -68,18 +68,19 @@ def fit(samples: Sequence[StepSample], move: float = 0.0) -> tuple[Seconds, Fit]
             "measure for longer"
         )
     works = [sample.work for sample in samples]
-    device = np.array([sample.device for sample in samples])
     host = np.array([sample.host for sample in samples])
     knots = [knot for knot in KNOTS if any(work.tokens > knot for work in works)]
     segments = [[float(_within(work.tokens, knot, knots)) for work in works] for knot in knots]
     beyond = [far for far in FAR if any(work.context > far for work in works)]
     segments += [[max(0.0, work.context - far) for work in works] for far in beyond]
-    whole = scale = device + host
+    whole = scale = host + np.array([sample.device for sample in samples])
     kept = np.ones(len(works))
     for _ in range(ROUNDS):
         # By the whole step in both, so that an error counts for what it is of the step.
-        found, rates = _fit_part(works, "fixed", DEVICE, kept * device, scale, segments)
-        planning, _ = _fit_part(works, "host", HOST, kept * host, scale, [])
+        planning, _, planned = _fit_part(works, "host", HOST, kept * host, scale, [])
+        # Planning takes longer behind a step that read more, as caches then hold less of what it needs; those
+        # terms are the runner's, so it is fitted to all that planning leaves.
+        found, rates, _ = _fit_part(works, "fixed", DEVICE, kept * whole - planned, scale, segments)
         tokens, far = zip(knots, rates, strict=False), zip(beyond, rates[len(knots) :], strict=True)
         seconds = Seconds(**found, **planning, tokens=tuple(tokens), far=tuple(far), move=move)
         scale = np.array([seconds.of(work) for work in works])
@@ -101,8 +102,8 @@ def _fit_part(
     target: Floats,
     scale: Floats,
     others: Sequence[Sequence[float]],
-) -> tuple[dict[str, float], list[float]]:
-    """Coefficients of `constant` and `terms` by name, and those of the columns `others`.
+) -> tuple[dict[str, float], list[float], Floats]:
+    """Coefficients of `constant` and `terms` by name, those of the columns `others`, and what all say.
 
     `scale`: what each step's error is divided by.
     """
@@ -110,7 +111,8 @@ def _fit_part(
     matrix = np.column_stack([*columns, *others]) / scale[:, None]
     coefficients, _ = nnls(matrix, target / scale)
     values = [float(value) for value in coefficients]
-    return dict(zip((constant, *terms), values, strict=False)), values[len(columns) :]
+    said = scale * (matrix @ coefficients)
+    return dict(zip((constant, *terms), values, strict=False)), values[len(columns) :], said
 
 
 def _quality(seconds: Seconds, works: Sequence[Work], whole: Floats) -> Fit:

@@ -24,7 +24,7 @@ from turnout.core.process import freeze_garbage
 from turnout.core.types.plan import Move, Plan, Way
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.profiling.fit import StepSample, fit
-from turnout.lab.simulation.profiling.scenes import DECODES, PROMPTS, Scene, scenes, settling
+from turnout.lab.simulation.profiling.scenes import DECODES, FEW_SEQUENCES, Scene, scenes
 from turnout.lab.simulation.profiling.stage import Stage
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.runner.execution.model_runner import ModelRunner
@@ -39,6 +39,9 @@ FEW = 200
 """Tokens that are computed in a scene, from which on it says what one of them takes."""
 TOKENS_OF_A_STEP = 16
 """Tokens that take as long as a small step; a guess, until a scene says."""
+SMALL_MODEL = 0.01
+"""Seconds: caches hold much of what a small step of a small model reads, which takes less than that. Where
+there is little time, only small steps of such models are worth those that settle."""
 MIN_KINDS = 60
 """Different steps that are measured however long that takes."""
 
@@ -100,15 +103,17 @@ class Profiler:
         """
         self._stage.play(self._grid[0], FEW_DECODES, 1)  # the first steps are slow for reasons of their own
         step = median(s.device + s.host for s in self._stage.play(self._grid[0], FEW_DECODES, 1))
-        decodes = DECODES if _small_steps(DECODES) * step * len(self._grid) < seconds else FEW_DECODES
-        small = _small_steps(decodes)
-        least = small * step
-        longest = max(SLICE * seconds, 2 * least)
+        small = self._grid[0].settled().small_steps(DECODES)
+        decodes = DECODES if small * step * len(self._grid) < seconds else FEW_DECODES
         spent, token, played = 0.0, step / TOKENS_OF_A_STEP, []
         for scene in _spread(self._grid):
             if spent >= seconds and len(self._taken) >= MIN_KINDS:
                 break
-            room = int((longest - least) / token) - small * scene.batch
+            if decodes == DECODES or (step < SMALL_MODEL and scene.batch <= FEW_SEQUENCES):
+                scene = scene.settled()
+            small = scene.small_steps(decodes)
+            least = small * step
+            room = int((max(SLICE * seconds, 2 * least) - least) / token) - small * scene.batch
             if room < 0:
                 continue
             scene = scene.with_prompts(decodes, room)
@@ -172,11 +177,6 @@ def touch(engine: Engine) -> None:
     size = kv.capacity * max(1, len(kv.snapshot().groups))
     for start in range(piece, size, piece):
         engine.runner.run(Plan([], [Move(0, start, min(piece, size - start), "copy")]))
-
-
-def _small_steps(decodes: int) -> int:
-    """Steps of a scene, measured or not, after those that compute its context."""
-    return 3 * decodes + (2 + len(PROMPTS)) * settling(decodes)
 
 
 def _spread(grid: Sequence[Scene]) -> list[Scene]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["DECODES", "PROMPTS", "SETTLING", "Scene", "scenes", "settling"]
+__all__ = ["DECODES", "FEW_SEQUENCES", "PROMPTS", "Scene", "scenes"]
 
 DECODES = 5
 """Steps in which all of a scene's sequences decode, and as many with prompts among them, and with others
 waiting. At most as many compute its context."""
 SETTLING = 2
-"""Steps in which all decode, not measured, before such steps and before each in which prompts come, where
-there is time. Behind a step that computed a long prompt, or nothing, small steps of a small model take up to
-twice as long, since weights and context are in no cache; most steps of a server follow others like them."""
+"""Steps in which all decode, not measured, before such steps and before each in which prompts come. Behind a
+step that computed a long prompt, or nothing, small steps of a small model take up to twice as long, since
+weights and context are in no cache; most steps of a server follow others like them."""
+FEW_SEQUENCES = 21
+"""So many, or fewer, make a small step."""
 PROMPTS = ((1 / 64,), (1 / 12,), (3 / 8,), (1.0,), (1 / 5,) * 5)
 """Prompts that come in such steps as well, in shares of the tokens that a step computes at most."""
 
@@ -32,6 +34,8 @@ class Scene:
     """Tokens that each may produce: more than there are steps."""
     spread: bool = False
     """Their contexts are from this long down to an eighth of it, not all alike."""
+    settling: int = 0
+    """Steps in which all decode, not measured, before those that are."""
 
     @property
     def lengths(self) -> list[int]:
@@ -44,6 +48,13 @@ class Scene:
         """Positions that it takes at most."""
         return self.batch * (self.context + self.output) + max(map(sum, self.prompts))
 
+    def settled(self) -> Scene:
+        return replace(self, settling=SETTLING)
+
+    def small_steps(self, decodes: int) -> int:
+        """Steps, measured or not, after those that compute its context, in `decodes` of each kind."""
+        return 3 * decodes + (2 + len(PROMPTS)) * self.settling
+
     def with_prompts(self, steps: int, room: int) -> Scene:
         """With those of its first `steps` steps' prompts that take no more than so many tokens together."""
         taken = list[tuple[int, ...]]()
@@ -52,11 +63,6 @@ class Scene:
                 taken.append(lengths)
                 room -= sum(lengths)
         return replace(self, prompts=tuple(taken))
-
-
-def settling(decodes: int) -> int:
-    """How many steps settle before so many that decode."""
-    return SETTLING if decodes >= DECODES else 0
 
 
 def scenes(most_sequences: int, most_tokens: int, longest: int, pool: int) -> list[Scene]:

@@ -24,7 +24,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.kernels.gpu.staging import gather_rows
 from turnout.lab.simulation.cost import Work, work_of
 from turnout.lab.simulation.profiling.fit import StepSample
-from turnout.lab.simulation.profiling.scenes import Scene, settling
+from turnout.lab.simulation.profiling.scenes import Scene
 from turnout.lab.simulation.reach import EVERYTHING, Reach, reaches_of
 from turnout.runner.assembly import AssembledEngine
 
@@ -54,16 +54,17 @@ class Stage:
         steps = -(-sum(scene.lengths) // capacity.tokens)
         # Evenly among them: they differ in how much context is there already.
         samples = list(self._until_level({i * steps // fills for i in range(fills)}))
-        samples += self._decodes(decodes)
+        samples += self._decodes(decodes, scene.settling)
         others = list[str]()
         for prompts in scene.prompts:
-            self._settle(decodes)
-            others += [self._add(length, 1) for length in prompts]
-            samples.append(self._step())
+            self._settle(scene.settling)
+            coming = [self._request(length, 1) for length in prompts]
+            others += [request.id for request in coming]
+            samples.append(self._step(coming))
         self._abort(others)
         engine.scheduler.capacity = Capacity(capacity.tokens, scene.batch)
         mine += [self._add(1, scene.output) for _ in range(WAITING)]
-        samples += self._decodes(decodes)
+        samples += self._decodes(decodes, scene.settling)
         engine.scheduler.capacity = capacity
         self._abort(mine)
         return samples
@@ -90,30 +91,38 @@ class Stage:
         self._engine.step()
         self._engine.runner = self._runner
 
-    def _decodes(self, steps: int) -> list[StepSample]:
-        self._settle(steps)
+    def _decodes(self, steps: int, settling: int) -> list[StepSample]:
+        self._settle(settling)
         return [self._step() for _ in range(steps)]
 
-    def _settle(self, decodes: int) -> None:
-        for _ in range(settling(decodes)):
+    def _settle(self, steps: int) -> None:
+        for _ in range(steps):
             self._step()
 
-    def _step(self) -> StepSample:
+    def _step(self, coming: Collection[RequestSpec] = ()) -> StepSample:
+        """`coming`: requests of one token, which are taken in, computed and ended in the step."""
         since = self._clock()
+        for request in coming:
+            self._engine.add(request)
         self._engine.step()
-        return self._runner.sample(self._clock() - since)
+        took = self._clock() - since
+        self._runner.work.begun = len(coming)  # others came before, and end elsewhere
+        return self._runner.sample(took)
 
     def _add(self, length: int, output: int) -> str:
+        request = self._request(length, output)
+        self._engine.add(request)
+        return request.id
+
+    def _request(self, length: int, output: int) -> RequestSpec:
         """A prompt of so many tokens that no request had before."""
         vocabulary = self._engine.limits.vocab_size
-        request = RequestSpec(
+        return RequestSpec(
             id=f"profile-{next(self._ids)}",
             prompt=[self._rng.randrange(vocabulary) for _ in range(length)],
             params=SamplingParams(temperature=0.0, max_tokens=output, ignore_eos=True),
             seed=0,
         )
-        self._engine.add(request)
-        return request.id
 
 
 class _PlannedOnly(Runner):

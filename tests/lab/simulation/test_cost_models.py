@@ -13,11 +13,19 @@ from simulations import machine
 from turnout.core.errors import ConfigError
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.plan import Chunk, Move, Plan
+from turnout.core.types.request import Request, RequestSpec, Sequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.simulation import CostModel, preset
 from turnout.lab.simulation.cost import Seconds, Work, kind, work_of
 from turnout.lab.simulation.cost_runner import FastForwarded
 from turnout.lab.simulation.presets import PRESETS
 from turnout.lab.simulation.reach import EVERYTHING, Reach, reaches_of
+from turnout.plugins.decoding.greedy import Greedy
+
+
+def of_prompt(length: int) -> Sequence:
+    spec = RequestSpec(id="a", prompt=[1] * length, params=SamplingParams(temperature=0.0), seed=0)
+    return Request(spec, Greedy(), 0.0, length + 9, frozenset()).live[0]
 
 
 def test_a_step_is_the_sum_of_what_is_in_it() -> None:
@@ -35,6 +43,7 @@ def test_a_step_is_the_sum_of_what_is_in_it() -> None:
         waiter=23,
         prompt=31,
         beginner=37,
+        request=41,
     )
     work = Work(
         tokens=10,
@@ -42,13 +51,14 @@ def test_a_step_is_the_sum_of_what_is_in_it() -> None:
         rows=1,
         groups=3,
         prompts=2,
+        begun=1,
         context=100,
         pairs=50.5,
         moved=4,
         running=6,
         waiting=8,
     )
-    assert seconds.of(work) == 1 + 20 + 6 + 5 + 700 + 555.5 + 52 + 17 + 114 + 184 + 87 + 62 + 74
+    assert seconds.of(work) == 1 + 20 + 6 + 5 + 700 + 555.5 + 52 + 17 + 114 + 184 + 87 + 62 + 74 + 41
 
 
 def test_few_tokens_hide_behind_the_weights() -> None:
@@ -72,8 +82,9 @@ def test_context_that_caches_do_not_hold_takes_longer() -> None:
 
 
 def test_a_plan_in_numbers() -> None:
-    chunks = [Chunk(None, 100, [1] * 4, 1), Chunk(None, 0, [1] * 3, 0)]  # type: ignore[arg-type]
+    chunks = [Chunk(of_prompt(104), 100, [1] * 4, 1), Chunk(of_prompt(9), 0, [1] * 3, 0)]
     work = work_of(Plan(chunks, [Move(0, 9, 5), Move(0, 0, 2, "swap_out")]))
+    assert work.begun == 1, "the other's prompt is computed in part"
     assert (work.tokens, work.sequences, work.rows, work.prompts, work.moved) == (7, 2, 1, 2, 7)
     assert work.context == 104 + 3
     assert work.groups == 2
@@ -85,7 +96,8 @@ def test_layers_with_windows_read_less() -> None:
     """A third of the layers sees all; the others see eight positions each."""
     rules = (LayerAttention(2, 1, 8, 8), *[LayerAttention(2, 1, 8, 8, window=8)] * 2)
     reaches = reaches_of(replace(machine().model, layers=3, attention=rules))
-    chunks = [Chunk(None, 100, [1] * 4, 1), Chunk(None, 6, [1] * 3, 0), Chunk(None, 0, [1] * 3, 0)]  # type: ignore[arg-type]
+    sequence = of_prompt(104)
+    chunks = [Chunk(sequence, start, [1] * length, 1) for start, length in ((100, 4), (6, 3), (0, 3))]
     work = work_of(Plan(chunks, []), reaches=reaches)
     assert work.context == pytest.approx(((104 + 9 + 3) + 2 * (11 + 9 + 3)) / 3)
     everything = (101 + 102 + 103 + 104) + (7 + 8 + 9) + (1 + 2 + 3)
@@ -101,7 +113,7 @@ def test_fast_forwarded_sequences_read_what_they_would_in_a_plan() -> None:
         fast.add(live[number])
         for gone in [each for each in live if rng.random() < 0.2]:
             fast.remove(start := live.pop(gone), kind(1, start + 1))
-        plan = Plan([Chunk(None, start, [1], 1) for start in live.values()], [])  # type: ignore[arg-type]
+        plan = Plan([Chunk(of_prompt(1), start, [1], 1) for start in live.values()], [])
         assert fast.context == pytest.approx(work_of(plan, reaches=reaches).context)
         assert fast.context == pytest.approx(work_of(plan, reaches=reaches).pairs)
         fast.step()

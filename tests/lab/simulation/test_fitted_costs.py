@@ -32,7 +32,13 @@ TRUE = Seconds(
     runner=2e-5,
     waiter=2e-7,
     beginner=1e-4,
+    request=5e-4,
 )
+
+
+def planning(work: Work) -> float:
+    of_requests = TRUE.beginner * work.prompts + TRUE.request * work.begun
+    return TRUE.host + TRUE.runner * work.running + TRUE.waiter * work.waiting + of_requests
 
 
 def steps(count: int, noise: float = 0.0) -> list[StepSample]:
@@ -49,12 +55,13 @@ def _sample(rng: random.Random, noise: float) -> StepSample:
         rows=rng.randint(1, sequences),
         groups=rng.randint(1, 5),
         prompts=int(prompt > 0),
+        begun=rng.choice([0, prompt > 0]),
         context=sequences * context + prompt,
         pairs=sequences * context + prompt**2 / 2,
         running=sequences + (prompt > 0),
         waiting=rng.choice([0, 0, 100]),
     )
-    host = TRUE.host + TRUE.runner * work.running + TRUE.waiter * work.waiting + TRUE.beginner * work.prompts
+    host = planning(work)
     off = 1 + rng.uniform(-noise, noise)
     return StepSample(work, off * (TRUE.of(work) - host), off * host)
 
@@ -90,6 +97,14 @@ def test_a_few_steps_that_took_forever_change_little() -> None:
     found, _ = fit(samples)
     for sample in samples:
         assert found.of(sample.work) == pytest.approx(TRUE.of(sample.work), rel=0.2)
+
+
+def test_what_planning_takes_with_context_counts_as_reading_it() -> None:
+    """Behind a step that read much, caches hold less of what planning needs."""
+    samples = [replace(s, host=s.host + 1e-6 * s.work.context) for s in steps(400)]
+    found, quality = fit(samples)
+    assert abs(quality.bias) < 1e-3
+    assert found.read == pytest.approx(TRUE.read + 1e-6, rel=0.1)
 
 
 def test_too_few_steps_are_refused() -> None:
@@ -200,6 +215,7 @@ def test_most_of_a_long_context_is_only_planned() -> None:
     assert [sample.work.tokens for sample in decoding] == [12, 12, 12 + 7, 64, 12, 12]
     assert [sample.work.sequences for sample in decoding] == [12, 12, 13, 14, 12, 12]
     assert [sample.work.waiting for sample in decoding] == [0, 0, 0, 0, 300, 300]
+    assert [sample.work.begun for sample in samples] == [0, 0, 0, 0, 1, 2, 0, 0], "what comes and ends in one"
     assert all(sample.work.context > 12 * 160 for sample in decoding)
     assert not profiler._stage._engine.busy
 
