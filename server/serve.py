@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from turnout.core.errors import ModelError
 from turnout.core.logs import LogStyle, start_logging
 from turnout.core.registry.registry import Registry
 from turnout.plugins.launchers.local import Local
+from turnout.server.early_signals import EarlySignals, early_signals
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.fleet.ab_test import ABTest, check_vocabularies
 from turnout.server.fleet.arms import Arms, ServedArm
@@ -60,15 +60,14 @@ def serve(
         ModelConfig("", ab.base_config if ab else engine_config, server_config)
     ]
     plan = ModelPlan(several, folders, engine_config, server_config)
-    with listening(server_config) as listener, _terminable(), ExitStack() as ending:
+    with listening(server_config) as listener, early_signals() as early, ExitStack() as ending:
         started, numbers = [], set[int]()
         for model in several:
             arms, asleep = (ab.base, ab.name) if ab else ("",), model.name not in plan.at_start
             one = StartedModel.of(model, arms, factory, numbers, asleep=asleep)
             ending.callback(one.end)
             started.append(one)
-        with suppress(KeyboardInterrupt):  # before the event loop handles signals
-            _serve(listener, started, folders, plan, ab, ending)
+        _serve(listener, started, folders, plan, ab, ending, early)
     return 0
 
 
@@ -157,6 +156,7 @@ def _serve(
     plan: ModelPlan,
     ab: ABTest | None,
     ending: ExitStack,
+    early: EarlySignals,
 ) -> None:
     from turnout.models.hub.resolve import resolve_model
 
@@ -181,7 +181,8 @@ def _serve(
         (fleet,), (folder,), name = first.fleets, folders, _name(first.config)
         fronts = Fronts(fleet, listener, folder, name, engine, server_config)
         ending.callback(fronts.kill)
-    asyncio.run(run(listener, Models(hosted, plan.budget), server_config, fronts))
+    if not early.came:
+        asyncio.run(run(listener, Models(hosted, plan.budget), server_config, fronts))
 
 
 def hosted_models(
@@ -226,13 +227,3 @@ def _compared(fleets: Sequence[Fleet], folder: Path, ab: ABTest) -> Arms:
     base = ServedArm(base_fleet, own, ab.base, ab.base_config, {}, 1 - ab.share)
     arm = ServedArm(other_fleet, others, ab.name, ab.config, ab.changes, ab.share)
     return Arms([base, arm], ab.trial)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Make SIGTERM end this process as Ctrl-C does, until the event loop handles both."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

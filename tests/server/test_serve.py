@@ -128,7 +128,7 @@ def test_signals_during_the_start(launch: Launch, folder: Path, delay: float) ->
     engine = server.engine()
     time.sleep(delay)
     server.popen.send_signal(signal.SIGTERM)
-    assert server.wait() == 0
+    assert server.wait() == 0, server.text()
     assert "Traceback" not in server.text()
     eventually(lambda: not alive(engine))
 

@@ -1,0 +1,45 @@
+"""Ctrl-C and SIGTERM while a server starts, until its event loop handles them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Never
+
+__all__ = ["EarlySignals", "early_signals"]
+
+
+class EarlySignals:
+    """Handles the signals by interrupting what the process does; remembers that one came."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def interrupt(self, number: int, frame: FrameType | None) -> Never:
+        self.came = True
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def early_signals() -> Iterator[EarlySignals]:
+    """Either signal ends the block, and what it raises then goes no further.
+
+    Most of a start is imports, and an interrupt in the middle of one may come out of a library as an error
+    of its own (of pydantic, a SchemaError), or not at all: so the block asks `EarlySignals.came` at its end.
+    Where it cannot be raised, as in a finalizer, Python would print it.
+    """
+    early, unraisable = EarlySignals(), sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if lost.exc_type is KeyboardInterrupt else unraisable(lost)
+    previous = {number: signal.signal(number, early.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield early
+    except BaseException:
+        if not early.came:
+            raise
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = unraisable
