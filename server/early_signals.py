@@ -36,6 +36,8 @@ def early_signals() -> Iterator[EarlySignals]:
     previous = {number: signal.signal(number, early.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield early
+    except KeyboardInterrupt:  # by `interrupt`, or by Ctrl-C once the event loop has ended
+        pass
     except BaseException:
         if not early.came:
             raise
