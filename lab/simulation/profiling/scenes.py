@@ -53,7 +53,7 @@ class Scene:
 
     def small_steps(self, decodes: int) -> int:
         """Steps, measured or not, after those that compute its context, in `decodes` of each kind."""
-        return 3 * decodes + (2 + len(PROMPTS)) * self.settling
+        return 3 * decodes + (2 + decodes) * self.settling
 
     def with_prompts(self, steps: int, room: int) -> Scene:
         """With those of its first `steps` steps' prompts that take no more than so many tokens together."""
