@@ -53,6 +53,7 @@ SIGNATURES = {
     "turnout_layers": [POINTER, LONG, POINTER],
     "turnout_encode": [POINTER, POINTER, LONG, POINTER, POINTER],
     "turnout_experts": [POINTER, LONG, POINTER],
+    "turnout_route": [POINTER] + [LONG] * 3 + [INT] * 2 + [POINTER] * 2 + [INT],
 }
 
 
@@ -370,6 +371,21 @@ class CpuKernels:
             ctypes.byref(step),
         )
         self.library.turnout_encode(*given)
+
+    def route(self, scores: Tensor, top: int, *, normalized: bool) -> tuple[Tensor, Tensor]:
+        """Takes the `top` experts with the highest scores of each token; of equal ones those that come first.
+
+        scores: float32 or bfloat16 [tokens, experts]. Returns the experts, int64 [tokens, top], the likeliest
+        first, and their likelihoods among all or, `normalized`, among these: float32 [tokens, top].
+        """
+        tokens, experts = scores.shape
+        chosen, weights = torch.empty(tokens, top, dtype=torch.int64), torch.empty(tokens, top)
+        sizes = tokens, experts, top
+        found = chosen.data_ptr(), weights.data_ptr()
+        self.library.turnout_route(
+            scores.data_ptr(), *sizes, normalized, _half(scores), *found, kernel_threads()
+        )
+        return chosen, weights
 
     def experts(self, table: ctypes.Array[Any], count: int, mix: ctypes.Structure) -> bool:
         """Computes the experts of `table`, two linear layers each; see `turnout.kernels.experts`.

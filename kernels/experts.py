@@ -1,4 +1,4 @@
-"""Computes the experts of a layer in one native call."""
+"""Computes the experts of a layer in one native call, or in one with other layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.kernels.integers import LONG, POINTER
 from turnout.kernels.linears import LinearStruct, LinearWeights, linear_struct
 from turnout.kernels.threads import kernel_threads
 
-__all__ = ["Bounds", "ExpertWeights", "NativeExperts"]
+__all__ = ["Bounds", "ExpertWeights", "MixtureStruct", "MixtureWeights", "NativeExperts"]
 
 
 class ExpertWeights(NamedTuple):
@@ -55,6 +55,20 @@ class NativeExperts:
         linears = [linear_struct(each, kernels.integers) for expert in experts for each in expert]
         self._table = (LinearStruct * len(linears))(*linears)
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other rank has a part of the experts, or of any of them; else they are shared out."""
+        return self._before == 0 and self._group is None
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def mixture(self, router: LinearStruct, top: int, normalized: bool) -> MixtureStruct:
+        """Describes the experts and what scores them. This object must live as long as the result is used."""
+        bounds = self._bounds or Bounds(0.0, 0.0)
+        sizes = len(self), top, normalized, self._weights[0].down.inputs, self._bounds is not None
+        return MixtureStruct(router, ctypes.addressof(self._table), *sizes, *bounds)
+
     def __call__(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Returns the weighted sums of the chosen experts, [tokens, size] in x's dtype.
 
@@ -75,8 +89,31 @@ class NativeExperts:
         return out
 
 
+class MixtureWeights(NamedTuple):
+    """A router, which takes the experts with the highest scores, and the experts."""
+
+    router: LinearWeights
+    """Scores all experts."""
+    top: int
+    """How many a token goes to."""
+    normalized: bool
+    """Whether an expert weighs by its likelihood among those that were taken; else among all."""
+    experts: NativeExperts
+
+
+class MixtureStruct(ctypes.Structure):
+    """``Mixture`` of native/experts.h."""
+
+    _fields_ = (
+        ("router", LinearStruct),
+        ("experts", POINTER),
+        *((name, LONG) for name in ("count", "top", "normalized", "inner", "gate")),
+        *((name, ctypes.c_double) for name in ("slope", "limit")),
+    )
+
+
 class _Mix(ctypes.Structure):
-    """``Mix`` of native/experts.cpp."""
+    """``Mix`` of native/experts.h."""
 
     _fields_ = (
         *((name, LONG) for name in ("tokens", "top", "size", "inner", "gate", "half", "threads", "before")),

@@ -15,11 +15,13 @@ from turnout.core.interfaces.attention import Attend, AttentionCapabilities
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels.attention_rule import AttentionRule, plain_rule, rule_of
 from turnout.kernels.compiled import BlockTables, CpuKernels
+from turnout.kernels.experts import MixtureStruct, MixtureWeights
 from turnout.kernels.integers import IntegerKernels, address
 from turnout.kernels.linears import LinearStruct, LinearWeights, linear_struct
 from turnout.kernels.threads import kernel_threads
 
 __all__ = [
+    "GatedWeights",
     "Heads",
     "InPlace",
     "InPlaceAttention",
@@ -49,8 +51,8 @@ class InPlace:
 
     @property
     def computes_layers(self) -> bool:
-        """Whether keys and values of every layer are its own, contiguous, and weighed without sinks."""
-        return not any(rule.sinks or rule.values_in_keys or rule.kv_from is not None for rule in self.rules)
+        """Whether keys and values of every layer are its own, and contiguous."""
+        return not any(rule.values_in_keys or rule.kv_from is not None for rule in self.rules)
 
 
 class InPlaceAttention(Attend, Protocol):
@@ -92,6 +94,13 @@ class Heads(NamedTuple):
     dim: int
 
 
+class GatedWeights(NamedTuple):
+    """A gated MLP: gate and up projection side by side, and the one down."""
+
+    gate_up: LinearWeights
+    down: LinearWeights
+
+
 class LayerWeights(NamedTuple):
     """A decoder layer's weights: norms in float32 or bfloat16, linear layers packed for that dtype."""
 
@@ -99,8 +108,7 @@ class LayerWeights(NamedTuple):
     """Before attention and before the MLP; then, where heads have them, of queries and of keys."""
     qkv: LinearWeights
     out: LinearWeights
-    gate_up: LinearWeights
-    down: LinearWeights
+    mlp: GatedWeights | MixtureWeights
     heads: Heads
     eps: float
     """Of the norms."""
@@ -108,7 +116,9 @@ class LayerWeights(NamedTuple):
     """Which of a step's rotations turns queries and keys."""
     group: int | None = None
     """The native group of ranks, each of which has a share of heads and of the MLP, and which add up what
-    `out` and `down` make of them; None: these are whole. The same in all layers."""
+    `out` and the MLP's `down` make of them; None: these are whole, as mixtures are. The same in all."""
+    sinks: Tensor | None = None
+    """A score of each head that attention adds to those of positions: float32 [heads]."""
 
 
 class NativeLayers:
@@ -127,10 +137,12 @@ class NativeLayers:
         self.eps = weights[0].eps
         """Of the norms."""
         made = [rule_of(rule) for rule in rules] or [plain_rule(*each.heads) for each in weights]
-        layers = zip(weights, pools, made, table_of or (0,) * len(weights), strict=True)
+        mlps = [_mlp(each.mlp, kernels.integers) for each in weights]
+        self._mixtures = [mlp.mixture for mlp in mlps]  # the table has their addresses
+        layers = zip(weights, mlps, pools, made, table_of or (0,) * len(weights), strict=True)
         self._table = (_Layer * len(weights))(*(_layer(*layer, kernels.integers) for layer in layers))
-        self._wide = max(max(each.qkv.outputs, each.gate_up.outputs) for each in weights)
-        self._narrow = max(max(each.out.inputs, each.down.inputs) for each in weights)
+        self._wide = max(*(each.qkv.outputs for each in weights), *(mlp.wide for mlp in mlps))
+        self._narrow = max(*(each.out.inputs for each in weights), *(mlp.narrow for mlp in mlps))
 
     def __call__(
         self,
@@ -190,7 +202,8 @@ class _Layer(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("input_norm", "middle_norm", "q_norm", "k_norm")),
         *((name, LinearStruct) for name in ("qkv", "out", "gate_up", "down")),
-        *((name, _POINTER) for name in ("keys", "values")),
+        ("mixture", ctypes.POINTER(MixtureStruct)),
+        *((name, _POINTER) for name in ("sinks", "keys", "values")),
         ("rule", AttentionRule),
         ("rotation", _LONG),
         ("group", _LONG),
@@ -215,19 +228,41 @@ class _Step(ctypes.Structure):
     )
 
 
+class _MLP(NamedTuple):
+    """What a layer has behind its second norm: two linear layers, or a mixture and zeros in their place."""
+
+    gate_up: LinearStruct
+    down: LinearStruct
+    mixture: MixtureStruct | None
+    wide: int
+    """Numbers of a row that it has in `_Step.wide`,"""
+    narrow: int
+    """and in `_Step.narrow`."""
+
+
+def _mlp(weights: GatedWeights | MixtureWeights, integers: IntegerKernels) -> _MLP:
+    if isinstance(weights, GatedWeights):
+        gate_up, down = (linear_struct(each, integers) for each in weights)
+        return _MLP(gate_up, down, None, weights.gate_up.outputs, weights.down.inputs)
+    router = linear_struct(weights.router, integers)
+    mixture = weights.experts.mixture(router, weights.top, weights.normalized)
+    return _MLP(LinearStruct(), LinearStruct(), mixture, weights.router.outputs, 0)
+
+
 def _layer(
     weights: LayerWeights,
+    mlp: _MLP,
     pool: tuple[Tensor, Tensor],
     rule: AttentionRule,
     group: int,
     integers: IntegerKernels,
 ) -> _Layer:
     keys, values = pool
-    linears = (weights.qkv, weights.out, weights.gate_up, weights.down)
     norms = [norm.data_ptr() for norm in weights.norms]
     return _Layer(
         *norms,
         *[None] * (4 - len(norms)),
-        *(linear_struct(each, integers) for each in linears),
-        *(keys.data_ptr(), values.data_ptr(), rule, weights.rotation, group),
+        *(linear_struct(each, integers) for each in (weights.qkv, weights.out)),
+        *(mlp.gate_up, mlp.down, None if mlp.mixture is None else ctypes.pointer(mlp.mixture)),
+        *(address(weights.sinks), keys.data_ptr(), values.data_ptr(), rule, weights.rotation, group),
     )

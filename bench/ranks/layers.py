@@ -29,7 +29,7 @@ from turnout.kernels import CpuKernels
 from turnout.kernels.choice import native_kernels
 from turnout.kernels.collectives.shm import SharedMemory
 from turnout.kernels.compiled import BlockTables
-from turnout.kernels.layers import Heads, InPlace, LayerWeights, NativeLayers
+from turnout.kernels.layers import GatedWeights, Heads, InPlace, LayerWeights, NativeLayers
 from turnout.kernels.linears import FloatWeights
 from turnout.lab.results.markdown import markdown_table, write_marked
 
@@ -55,7 +55,7 @@ class Share:
         native = None if group is None else group.native_group
         layers = [
             LayerWeights(
-                *(norms, packed(qkv), packed(out), packed(both), packed(down)),
+                *(norms, packed(qkv), packed(out), GatedWeights(packed(both), packed(down))),
                 *(Heads(heads, keys, DIM), 1e-6, 0, native),
             )
             for _ in range(LAYERS)

@@ -5,6 +5,8 @@
 // bounds the room. What comes of a token is added up in the order of experts: it does not depend on the others.
 // Where other ranks have the experts before and behind, their pairs are left to them.
 
+#include "experts.h"
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -23,22 +25,6 @@ constexpr int64_t NUMBERS = 1 << 14;  // that a thread copies or adds up at leas
 
 struct Expert {
     Linear gate_up, down;
-};
-
-// What lies between an expert's products: silu(gate) * up, or gpt-oss's, which is bounded by `limit`.
-enum Gate : int64_t { SILU, BOUNDED };
-
-struct Mix {
-    int64_t tokens, top, size, inner, gate, half, threads;
-    int64_t before;         // experts that other ranks have: `chosen` counts them, the table does not
-    double slope, limit;    // of a BOUNDED gate
-    const void* x;          // [tokens][size]
-    const int64_t* chosen;  // [tokens][top]: experts
-    const float* weights;   // [tokens][top]
-    void* out;              // [tokens][size]
-    void* group;            // of ranks that each have a part of the inside of every expert; null: there is one
-
-    int64_t bytes() const { return half ? 2 : 4; }
 };
 
 // The pairs of a step, in the order of experts.

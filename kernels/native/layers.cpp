@@ -4,7 +4,9 @@
 #include <cstring>
 #include <memory>
 
+#include "aligned.h"
 #include "collectives.h"
+#include "experts.h"
 #include "kernels.h"
 #include "linears.h"
 
@@ -16,8 +18,10 @@ constexpr int64_t WORTHWHILE = 1 << 16, INTEGERS_WORTHWHILE = 1 << 17;
 
 struct Layer {
     const void *input_norm, *middle_norm, *q_norm, *k_norm;  // those of heads may be null
-    Linear qkv, out, gate_up, down;
-    void *keys, *values;  // of its pool: [slots][kv_heads][key_dim or value_dim]
+    Linear qkv, out, gate_up, down;  // the last two: of an MLP
+    const Mixture* mixture;          // in place of an MLP; null: there is one
+    const float* sinks;              // [heads]; may be null
+    void *keys, *values;             // of its pool: [slots][kv_heads][key_dim or value_dim]
     AttentionRule rule;
     int64_t rotation;  // which of the step's it turns by
     int64_t group;     // which of the step's says where its keys and values are
@@ -106,7 +110,7 @@ void attention(const Layer& layer, const Step& step) {
                    threads);
     turnout_write(k, layer.keys, group.written, step.tokens, key_width, stride, half, pool_half, threads);
     turnout_write(v, layer.values, group.written, step.tokens, value_width, stride, half, pool_half, threads);
-    turnout_attend(&rule, q, layer.keys, layer.values, nullptr, step.narrow, step.rows, step.lengths,
+    turnout_attend(&rule, q, layer.keys, layer.values, layer.sinks, step.narrow, step.rows, step.lengths,
                    step.starts, group.tables, step.chunks, group.most, stride, key_width, value_width,
                    rule.value_dim, step.block_size, half, pool_half, threads);
 }
@@ -128,9 +132,23 @@ bool shared(const Linear& layer, const Step& step) {
                                                     (int)step.half, false, threads);
 }
 
+// Experts, each token through those that the router chose, in `delta`. False: a rank is gone.
+bool mixture(const Mixture& of, const Step& step) {
+    static thread_local Scratch places, shares;
+    int64_t* const chosen = places.of<int64_t>(step.tokens * of.top);
+    float* const weights = shares.of<float>(step.tokens * of.top);
+    linear(of.router, step.normed, step.wide, step);
+    turnout_route(step.wide, step.tokens, of.count, of.top, (int)of.normalized, (int)step.half, chosen, weights,
+                  (int)step.threads);
+    const Mix mix = {step.tokens, of.top, step.size, of.inner, of.gate, step.half, step.threads, 0,
+                     of.slope, of.limit, step.normed, chosen, weights, step.delta, nullptr};
+    return !turnout_experts(of.experts, of.count, &mix);
+}
+
 bool rest(const Layer& layer, const Step& step) {
     if (!shared(layer.out, step)) return false;
     norm(layer.middle_norm, true, step);
+    if (layer.mixture) return mixture(*layer.mixture, step);
     if (!step.half || !gated_linear(layer.gate_up, step.normed, step.narrow, step.tokens,
                                      threads_for(layer.gate_up, step))) {
         linear(layer.gate_up, step.normed, step.wide, step);

@@ -59,12 +59,18 @@ class JointExperts(Experts):
     def joined(self) -> Together | None:
         """Returns all experts as one; None: the kernels cannot compute all of them."""
 
-    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        if not self._looked:  # in the first step weights are where they stay
+    @property
+    def together(self) -> Together | None:
+        """What `joined` returns, which is called in the first step: by then weights are where they stay."""
+        if not self._looked:
             self._together, self._looked = self.joined(), True
-        if self._together is None:
+        return self._together
+
+    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        together = self.together
+        if together is None:
             return super().forward(x, chosen, weights)
-        return self._together(x, chosen, weights)
+        return together(x, chosen, weights)
 
 
 def exchange_experts(module: nn.Module, exchanged: Callable[[Experts], JointExperts]) -> None:

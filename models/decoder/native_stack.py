@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend
 from turnout.kernels import CpuKernels
-from turnout.kernels.layers import InPlace, LayerWeights, NativeLayers, reads_in_place
+from turnout.kernels.experts import MixtureWeights
+from turnout.kernels.layers import GatedWeights, InPlace, LayerWeights, NativeLayers, reads_in_place
+from turnout.kernels.linears import LinearWeights
 from turnout.kernels.threads import take_over_threads
 from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
+from turnout.models.decoder.experts import SparseMLP
 from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
+from turnout.models.decoder.fused_experts import FusedExperts
 from turnout.models.decoder.gates import silu_gate
+from turnout.models.decoder.layers import Sinks
 from turnout.models.decoder.normed_attention import HeadNorms, WideNorms
-from turnout.models.decoder.packed import LayerCapabilities, layer_capabilities
+from turnout.models.decoder.packed import layer_capabilities
+from turnout.models.decoder.routers import SoftmaxRouter
 
 __all__ = ["NativeStack", "use_native_stack"]
+
+Part = TypeVar("Part", covariant=True)
 
 
 def use_native_stack(module: nn.Module, kernels: CpuKernels) -> None:
@@ -95,7 +104,7 @@ class NativeStack(DecoderStack):
                 _weights(layer, which) for layer, which in zip(self.layers, self.rotary.of_layer, strict=True)
             ]
             complete = [each for each in weights if each is not None]
-            alike = len({each.group for each in complete}) == 1
+            alike = len({each.group for each in complete}) == 1 and _have_sinks(complete, in_place)
             if len(complete) == len(weights) and alike and in_place.computes_layers:
                 self._joined = NativeLayers(
                     self._kernels, complete, in_place.pools, in_place.rules, in_place.table_of
@@ -105,26 +114,66 @@ class NativeStack(DecoderStack):
         return self._joined
 
 
+def _have_sinks(weights: Sequence[LayerWeights], in_place: InPlace) -> bool:
+    """Says whether the layers whose rules ask for sinks are those that have some."""
+    asked = [rule.sinks for rule in in_place.rules] or [False] * len(weights)
+    return asked == [each.sinks is not None for each in weights]
+
+
 def _weights(layer: nn.Module, rotation: int) -> LayerWeights | None:
     """Returns the weights of a layer, which has that rotation; None: the kernels cannot compute all of it."""
     if type(layer) is not DecoderLayer:
         return None
-    attention, mlp = layer.self_attn, layer.mlp
+    attention = layer.self_attn
     if not isinstance(attention, FusedAttention) or isinstance(attention, WideNorms):
-        return None
-    if not isinstance(mlp, FusedMLP) or mlp.gated is not silu_gate:
         return None
     norms = [layer.input_layernorm, layer.post_attention_layernorm]
     if isinstance(attention, HeadNorms):
         norms += [attention.q_norm, attention.k_norm]
     fused = [norm for norm in norms if isinstance(norm, FusedRMSNorm)]
-    linears = (attention.joint, attention.o_proj, mlp.joint, mlp.down_proj)
-    abilities = [LayerCapabilities() if each is None else layer_capabilities(each) for each in linears]
-    found = [each.native_weights for each in abilities if each.native_weights is not None]
-    groups = [each.native_group for each in abilities]
-    # Ranks add up what comes out of both halves of a layer, or of none.
-    if len(found) < len(linears) or len(fused) < len(norms) or groups != [None, groups[1]] * 2:
+    heads, after = _linear(attention.joint), _linear(attention.o_proj)
+    mlp = _mixture(layer.mlp) if type(layer.mlp) is SparseMLP else _gated(layer.mlp)
+    if heads is None or after is None or mlp is None or len(fused) < len(norms):
         return None
-    qkv, out, gate_up, down = found
+    # Ranks add up what comes out of both halves of a layer, or of none.
+    if heads.group is not None or after.group != mlp.group:
+        return None
+    sinks = attention.sinks.float() if isinstance(attention, Sinks) else None
     vectors = [norm.weight for norm in fused]
-    return LayerWeights(vectors, qkv, out, gate_up, down, attention.heads, fused[0].eps, rotation, groups[1])
+    return LayerWeights(
+        *(vectors, heads.weights, after.weights, mlp.weights, attention.heads, fused[0].eps),
+        *(rotation, after.group, sinks),
+    )
+
+
+class _Native(NamedTuple, Generic[Part]):
+    """What kernels need to compute a part of a layer, and the group of ranks that add up what comes out."""
+
+    weights: Part
+    group: int | None
+
+
+def _linear(layer: nn.Module | None) -> _Native[LinearWeights] | None:
+    if layer is None or (found := layer_capabilities(layer)).native_weights is None:
+        return None
+    return _Native(found.native_weights, found.native_group)
+
+
+def _gated(mlp: nn.Module) -> _Native[GatedWeights | MixtureWeights] | None:
+    if not isinstance(mlp, FusedMLP) or mlp.gated is not silu_gate:
+        return None
+    gate_up, down = _linear(mlp.joint), _linear(mlp.down_proj)
+    if gate_up is None or down is None or gate_up.group is not None:
+        return None
+    return _Native(GatedWeights(gate_up.weights, down.weights), down.group)
+
+
+def _mixture(mlp: SparseMLP) -> _Native[GatedWeights | MixtureWeights] | None:
+    """Returns those of experts that no other rank has a part of."""
+    router, experts = mlp.gate, mlp.experts
+    if type(router) is not SoftmaxRouter or not isinstance(experts, FusedExperts):
+        return None
+    scores, together = router.native_weights, experts.native
+    if scores is None or together is None or experts.behind or not together.alone:
+        return None
+    return _Native(MixtureWeights(scores, router.top, router.normalized, together), None)

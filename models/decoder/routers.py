@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from turnout.kernels import CpuKernels
 from turnout.kernels.compiled import PackedWeights
+from turnout.kernels.linears import FloatWeights
 
 __all__ = ["CorrectedRouter", "LikelihoodRouter", "Router", "SoftmaxRouter", "WideRouter"]
 
@@ -41,6 +42,11 @@ class Router(nn.Module):
             self._packed = kernels, kernels.pack([self.weight])
             self.weight = None
 
+    @property
+    def native_weights(self) -> FloatWeights | None:
+        """What the kernels need to compute the scores themselves; None: they are not packed."""
+        return None if self._packed is None else FloatWeights(self._packed[1], self.bias)
+
 
 class SoftmaxRouter(Router):
     """Takes the most likely experts, with their likelihoods among all or, `normalized`, among themselves."""
@@ -52,7 +58,10 @@ class SoftmaxRouter(Router):
         self.normalized = normalized
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        weights, chosen = self.scores(x).softmax(-1, dtype=torch.float32).topk(self.top)
+        scores = self.scores(x)
+        if self._packed is not None:
+            return self._packed[0].route(scores, self.top, normalized=self.normalized)
+        weights, chosen = scores.softmax(-1, dtype=torch.float32).topk(self.top)
         if self.normalized:
             weights = weights / weights.sum(-1, keepdim=True)
         return chosen, weights

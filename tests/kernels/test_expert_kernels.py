@@ -124,3 +124,41 @@ def test_any_number_of_threads(variant_kernels: CpuKernels, monkeypatch: pytest.
         monkeypatch.setattr("turnout.kernels.experts.kernel_threads", lambda threads=threads: threads)
         results.append(native(x, chosen, weights))
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("experts", [2, 6, 60, 128])
+@pytest.mark.parametrize("normalized", [True, False], ids=["of those", "of all"])
+def test_a_token_goes_to_the_likeliest(
+    normalized: bool, experts: int, dtype: torch.dtype, variant_kernels: CpuKernels
+) -> None:
+    tokens, top = 400, min(experts, 8)
+    scores = (3 * normal(tokens, experts, seed=experts)).to(dtype)
+    chosen, weights = variant_kernels.route(scores, top, normalized=normalized)
+    order = scores.double().argsort(dim=1, descending=True, stable=True)
+    assert torch.equal(chosen, order[:, :top])
+    expected = scores.double().softmax(1).gather(1, chosen)
+    if normalized:
+        expected /= expected.sum(1, keepdim=True)
+    torch.testing.assert_close(weights.double(), expected, rtol=1e-5, atol=0.0)
+    one_by_one = [variant_kernels.route(row[None], top, normalized=normalized) for row in scores]
+    assert torch.equal(torch.cat([each for each, _ in one_by_one]), chosen)
+    assert torch.equal(torch.cat([each for _, each in one_by_one]), weights)
+
+
+def test_of_equal_scores_the_first_experts_are_taken(variant_kernels: CpuKernels) -> None:
+    scores = torch.tensor([[1.0, 2.0, 2.0, 1.0, 2.0, 1.0], [0.0] * 6])
+    chosen, weights = variant_kernels.route(scores, 4, normalized=True)
+    assert chosen.tolist() == [[1, 2, 4, 0], [0, 1, 2, 3]]
+    assert weights[1].tolist() == [0.25] * 4
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_scores_that_are_no_numbers_make_no_expert_up(broken: float, variant_kernels: CpuKernels) -> None:
+    """What comes of such a token is no number either; the token beside it has what it would have had."""
+    scores = torch.stack([torch.full((EXPERTS,), broken), normal(EXPERTS, seed=3)])
+    chosen, weights = variant_kernels.route(scores, TOP, normalized=True)
+    assert set(chosen[0].tolist()) <= set(range(EXPERTS)) and len(set(chosen[0].tolist())) == TOP
+    assert weights[0].isnan().all()
+    alone, its_weights = variant_kernels.route(scores[1:], TOP, normalized=True)
+    assert torch.equal(chosen[1:], alone) and torch.equal(weights[1:], its_weights)

@@ -15,7 +15,7 @@ from turnout.kernels import CpuKernels
 from turnout.kernels.collectives.shm import SharedMemory
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.integers import Precision
-from turnout.kernels.layers import Heads, InPlace, LayerWeights, NativeLayers
+from turnout.kernels.layers import GatedWeights, Heads, InPlace, LayerWeights, NativeLayers
 from turnout.kernels.linears import FloatWeights, LinearWeights
 
 SIZE, HEADS, KEYS, DIM, WIDE, TOKENS, LAYERS = 64, 4, 2, 16, 96, 5, 3
@@ -50,8 +50,7 @@ def weights(
         [torch.ones(SIZE), torch.ones(SIZE)],
         packed(rows(q), rows(k), rows(v)),
         packed(columns(out)),
-        packed(rows(gate), rows(up)),
-        packed(columns(down)),
+        GatedWeights(packed(rows(gate), rows(up)), packed(columns(down))),
         Heads(HEADS // ranks, KEYS // ranks, DIM),
         1e-6,
         group=group,
