@@ -4,9 +4,9 @@ The live fleet is the server's own (`Fleet`), with an engine's process for each 
 time that the cost model says (`engines.simulated`). So what differs is what the simulation leaves out: how
 late the router learns what engines have, how long messages take, and the event loop.
 
-A router that compares loads sends a request elsewhere when another came a millisecond later, and so all that
-follow: the p99 of one run is half as long again as that of the next. So both fleets serve more than once, and
-their medians are compared; in the simulation requests are late by as much as live ones are.
+A router that compares loads sends a request, and so all that follow, elsewhere when another came a
+millisecond later: the p99 of one run may be half as long again as that of the next. So both fleets serve more
+than once, and their medians are compared; in the simulation requests are late by as much as live ones are.
 """
 
 from __future__ import annotations
