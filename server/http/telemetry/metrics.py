@@ -64,13 +64,14 @@ class Metrics:
         self._well = True
 
     async def run(self, collect: Collect) -> None:
-        """Until cancelled; then once more."""
+        """Until cancelled; then once more. No thread tries again after that."""
         try:
             while True:
                 await asyncio.sleep(self._seconds)
                 await self._send(collect, None)
         finally:
             await self._send(collect, CLOSE_SECONDS)
+            self._exporter.shutdown()
 
     async def _send(self, collect: Collect, most: float | None) -> None:
         """Send in a thread that no one waits for longer than `most` seconds."""

@@ -71,6 +71,7 @@ class Traces:
         closing.join(CLOSE_SECONDS)
         if closing.is_alive():
             logger.warning("the collector of traces takes too long; the last spans are lost")
+            self._exporter.shutdown()  # which does not try again
 
     def _close(self) -> None:
         self._records.put(None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 import time
 from typing import Any
 
@@ -12,7 +14,7 @@ from otlp_receiver import receiver
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from running_server import Start, eventually
 
-from turnout.server.http.telemetry.metrics import metrics_of
+from turnout.server.http.telemetry.metrics import INTERVAL, Metrics, metrics_of
 
 
 def test_each_kind_becomes_its_own() -> None:
@@ -69,3 +71,24 @@ def test_a_dead_collector_holds_up_neither_service_nor_end(
         for _ in range(5):
             done = server.http.post(COMPLETIONS, json={"prompt": "a", "max_tokens": 2})
             assert done.status_code == 200
+
+
+def test_no_thread_tries_again_after_the_end() -> None:
+    """One that waited to try again drew from `random` seconds later, in the middle of another test."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+    async def collect() -> CollectorRegistry:
+        return CollectorRegistry()
+
+    async def run_and_end() -> None:
+        running = asyncio.create_task(Metrics(endpoint, {INTERVAL: "50"}).run(collect))
+        await asyncio.sleep(0.2)
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(run_and_end())
+    trying = [thread for thread in threading.enumerate() if thread.name == "metrics"]
+    for thread in trying:
+        thread.join(2.0)
+    assert not any(thread.is_alive() for thread in trying)
