@@ -117,6 +117,7 @@ def test_all_at_once_change_no_answer_and_miss_none(
     given, config, engines = SETTINGS[setting]
     plain = start(**given, **config)
     wanted = {name: ask(plain, name) for name in PATHS}
+    eventually(lambda: {line["request_id"] for line in log} >= set(PATHS))  # a line may come after its answer
     log.clear()
     server = start(**given, **config, otlp_traces_endpoint=collector.url, profile_dir=tmp_path)
     watcher = Watcher(server.url)
