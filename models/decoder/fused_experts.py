@@ -26,12 +26,6 @@ class FusedExperts(JointExperts):
         super().__init__(like)
         self._kernels = kernels
 
-    @property
-    def native(self) -> NativeExperts | None:
-        """All experts, as the kernels compute them; None: they cannot."""
-        together = self.together
-        return together if isinstance(together, NativeExperts) else None
-
     def joined(self) -> NativeExperts | None:
         experts = [expert for expert in self if isinstance(expert, FusedMLP)]
         weights = [each for each in map(_weights, experts) if each is not None]

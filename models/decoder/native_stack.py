@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend
 from turnout.kernels import CpuKernels
-from turnout.kernels.experts import MixtureWeights
+from turnout.kernels.experts import MixtureWeights, NativeExperts
 from turnout.kernels.layers import GatedWeights, InPlace, LayerWeights, NativeLayers, reads_in_place
 from turnout.kernels.linears import LinearWeights
 from turnout.kernels.threads import take_over_threads
 from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
-from turnout.models.decoder.experts import SparseMLP
+from turnout.models.decoder.experts import JointExperts, SparseMLP
 from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
-from turnout.models.decoder.fused_experts import FusedExperts
 from turnout.models.decoder.gates import silu_gate
 from turnout.models.decoder.layers import Sinks
 from turnout.models.decoder.normed_attention import HeadNorms, WideNorms
@@ -171,9 +170,9 @@ def _gated(mlp: nn.Module) -> _Native[GatedWeights | MixtureWeights] | None:
 def _mixture(mlp: SparseMLP) -> _Native[GatedWeights | MixtureWeights] | None:
     """Returns those of experts that no other rank has a part of."""
     router, experts = mlp.gate, mlp.experts
-    if type(router) is not SoftmaxRouter or not isinstance(experts, FusedExperts):
+    if type(router) is not SoftmaxRouter or not isinstance(experts, JointExperts):
         return None
-    scores, together = router.native_weights, experts.native
-    if scores is None or together is None or experts.behind or not together.alone:
+    scores, together = router.native_weights, experts.together
+    if scores is None or not isinstance(together, NativeExperts) or experts.behind or not together.alone:
         return None
     return _Native(MixtureWeights(scores, router.top, router.normalized, together), None)

@@ -199,7 +199,8 @@ def test_the_gate_is_part_of_a_product_by_tiles(scheme, tiny_config, checkpoint,
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_layers_with_rules_are_in_that_call_too(dtype, kernels, tiny_config, checkpoint, load) -> None:
-    """To the last bit; layers without keys and values of their own come one by one."""
+    """To the last bit; layers without keys and values of their own, or without the sinks that their rules ask
+    for, come one by one."""
     module = load(checkpoint(tiny_config("qwen2"), dtype="bfloat16"), dtype=dtype, kernels=kernels)
     plain = over_a_pool(module, kernels)
     rules = LayerAttention(4, 2, 16, 16, window=3, scale=0.4), LayerAttention(4, 2, 16, 16, softcap=1.5)
@@ -208,6 +209,8 @@ def test_layers_with_rules_are_in_that_call_too(dtype, kernels, tiny_config, che
     for refused in ({"kv_from": 0}, {"values_in_keys": True}):
         pool = pool_of(module, kernels, (rules[0], replace(rules[1], **refused)))
         assert not InPlace(pool.pools, None, None, pool.rules).computes_layers
+    over_a_pool(module, kernels, (rules[0], replace(rules[1], sinks=True)))
+    assert module.model._joined is None
     module.model._layers = lambda place: None
     assert torch.equal(over_a_pool(module, kernels, rules), together)
 
