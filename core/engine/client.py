@@ -66,8 +66,7 @@ class EngineClient(Protocol):
     def abort(self, request_id: str, index: int | None = None) -> None:
         """Stops a request, or one of its choices; the generator then yields no more of it.
 
-        For a request that asked for its timing, the generator still yields the delta that carries it, if the
-        engine knows the timing.
+        For a request that asked for its timing, the generator still yields the delta that carries it.
         """
         ...
 

@@ -263,6 +263,8 @@ class ProcessClient:
         stream = self.streams.get(request_id)
         if stream is not None:
             stream.abort(index)
+            if not self._serving:
+                stream.end_if_complete()
         self._send(Abort(request_id, index, timing=stream is not None and stream.awaits_timing))
 
     def watch(self, seconds: float, *, anew: bool) -> None:

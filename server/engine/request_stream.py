@@ -13,7 +13,7 @@ from turnout.core.engine.client import TakesAtOnce
 from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
-from turnout.core.types.request import RequestSpec, Resumption
+from turnout.core.types.request import RequestSpec, Resumption, Timing
 from turnout.server.engine.restart_limit import WINDOW_SECONDS, RestartLimit
 from turnout.server.engine.unread import Unread, delta_size
 
@@ -59,7 +59,11 @@ class RequestStream:
         """The choices that have ended."""
         self._prompt_scores = PackedLogprobs()
         """Those that came before the first delta."""
+        self._begun: tuple[float, float] | None = None
+        """As `Delta.begun`, of the engine that began it."""
         self._first_token: float | None = None
+        self._finished: float | None = None
+        """When the last of its choices ended."""
         self._cached_tokens = 0
         self._interrupted: list[float] = []
         self._queue: deque[Delta | Exception | None] = deque()
@@ -96,6 +100,8 @@ class RequestStream:
             return
         if delta.timing is not None or delta.finish_reason == "abort":  # the answer to an `Abort`
             self.awaits_timing = False
+            if delta.timing is None:  # the engine does not know the request: another one, which died, did
+                delta = msgspec.structs.replace(delta, timing=self._own_timing())
         elif delta.index in self.done:
             return
         if delta.prompt_logprobs is not None:
@@ -136,10 +142,21 @@ class RequestStream:
             self._finish(aborted)
 
     def fail(self, error: Exception) -> None:
-        """End the request with an error; without one where only the timing is missing."""
-        if not self.over:
+        """End the request with an error; without one if all its choices have ended."""
+        if not self.over and not self.end_if_complete():
             self.over = True
-            self._put(None if self.complete else error)
+            self._put(error)
+
+    def end_if_complete(self) -> bool:
+        """End the request if only its timing is missing, which no engine knows any more.
+
+        Returns whether it was so. The timing is then what is known here: without preemptions other than by
+        the loss of an engine.
+        """
+        if self.over or not self.complete:
+            return False
+        self.deliver(Delta(request_id=self.spec.id, finish_reason="abort", timing=self._own_timing()))
+        return True
 
     def give_up(self, error: Exception) -> None:
         """End a request whose client takes nothing: what waits for it is dropped."""
@@ -223,10 +240,27 @@ class RequestStream:
     def _note(self, delta: Delta) -> None:
         if self._first_token is None:
             self._first_token, self._cached_tokens = monotonic(), delta.cached_tokens
+        self._begun = delta.begun or self._begun
         self.outputs.setdefault(delta.index, []).extend(delta.tokens)
+
+    def _own_timing(self) -> Timing | None:
+        arrival = self.spec.arrival
+        if not self.spec.timing or arrival is None:
+            return None
+        scheduled = None if self._begun is None else arrival + self._begun[0]
+        first_token = None if self._begun is None or scheduled is None else scheduled + self._begun[1]
+        return Timing(
+            arrival=arrival,
+            scheduled=scheduled,
+            first_token=first_token,
+            finished=self._finished,
+            preempted=list(self._interrupted),
+        )
 
     def _finish(self, index: int) -> None:
         self.done.add(index)
+        if self.complete and self._finished is None:
+            self._finished = monotonic()
         if self.complete and not self.awaits_timing and not self.over:
             self.over = True
             self._put(None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from turnout.core.clock import monotonic
-from turnout.core.errors import EngineError, EngineGone
+from turnout.core.errors import EngineError
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.blame import blame
 from turnout.server.engine.request_stream import RequestStream
@@ -86,7 +86,8 @@ class RequestStreams:
         served = [stream for stream in self.unfinished if stream.spec.id not in waiting]
         found = self._suspect(served, reason, begun) if fault else None
         for stream in served:
-            stream.interrupt()
+            if not stream.end_if_complete():
+                stream.interrupt()
         self._tried = None
         return found
 
@@ -131,9 +132,6 @@ class RequestStreams:
 
     def hand_over(self) -> Sequence[RequestSpec]:
         """The requests to give to the engine that takes over."""
-        for stream in self._streams.values():
-            if stream.complete:
-                stream.fail(EngineGone("only the engine that is gone knew its timing"))
         left = self.unfinished
         self._waiting = [stream.spec.id for stream in left]
         self._holds = any(stream.suspicion is not None for stream in left)

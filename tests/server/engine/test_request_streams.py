@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from turnout.core.clock import monotonic
 from turnout.core.errors import EngineError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
@@ -210,3 +211,40 @@ def test_a_kill_from_outside_does_not_end_a_trial() -> None:
     assert server.engine == ["b"]
     server.steps(2)
     assert server.engine == ["b", "a"]
+
+
+# ------------------------------------------------------------------ the timing of what has ended
+
+
+@pytest.mark.parametrize("ended", ["before it died", "while none serves it", "unknown to the next"])
+def test_what_died_with_its_engine_is_told_by_the_server(ended: str) -> None:
+    """The text was complete, and only the engine that is gone knew when."""
+    arrival = monotonic()
+    spec = RequestSpec(id="r", prompt=[1], params=SamplingParams(), seed=0, arrival=arrival, timing=True)
+    stream = RequestStream(spec)
+    streams = RequestStreams()
+    streams.add(stream)
+    stream.deliver(Delta(request_id="r", tokens=[7], begun=(0.25, 0.5)))
+    if ended == "before it died":
+        stream.abort(0)
+    streams.interrupt(fault=False, reason="SIGSEGV")
+    if ended == "while none serves it":
+        stream.abort(0)
+        assert stream.end_if_complete()
+    elif ended == "unknown to the next":
+        (resumed,) = streams.hand_over()
+        stream.abort(0)
+        assert not stream.over, "the engine is asked"
+        stream.deliver(Delta(request_id=resumed.id, finish_reason="abort"))
+    assert stream.over
+    token, last, end = asyncio.run(take(stream, 3))
+    assert token is not None and token.timing is None and end is None
+    assert last is not None and last.timing is not None
+    timing = last.timing
+    assert (timing.scheduled, timing.first_token) == (arrival + 0.25, arrival + 0.75)
+    assert timing.finished is not None and timing.finished >= arrival
+    assert len(timing.preempted) == (ended != "before it died")
+
+
+async def take(stream: RequestStream, count: int) -> list[Delta | None]:
+    return [await stream.next() for _ in range(count)]
