@@ -15,7 +15,7 @@ from ray import serve
 from urllib.request import Request, urlopen
 from deploy.ray_serve import turnout
 
-ray.init(include_dashboard=False)
+ray.init(address="local", include_dashboard=False)  # another test may run a cluster
 serve.start(http_options={"port": 8766})
 serve.run(turnout({"model": "turnout-tiny", "max_num_seqs": "8"}), name="t", route_prefix="/")
 body = b'{"prompt": "def f(", "max_tokens": 5, "stream": true}'
