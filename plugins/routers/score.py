@@ -43,7 +43,7 @@ class Score(Router):
                 description="What a replica's score (the cached share of the prompt, from 0 to 1) loses when "
                 "it has as many requests more than the least loaded one as replicas have on average."
             ),
-        ] = 2.0,
+        ] = 1.0,
     ) -> None:
         if not 0 < weight < float("inf"):
             raise ConfigError(f"weight must be more than 0, not {weight:g}")

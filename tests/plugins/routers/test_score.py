@@ -31,7 +31,8 @@ def test_a_replica_that_has_the_prompt_gets_it() -> None:
 def test_it_gets_no_more_once_it_has_far_more_to_do() -> None:
     everything = {"1": 1000}
     assert Score().route(request(), replicas([4, 5, 4], everything)) == 1
-    assert Score().route(request(), replicas([4, 9, 4], everything)) in (0, 2)
+    assert Score().route(request(), replicas([4, 13, 4], everything)) in (0, 2)
+    assert Score(weight=2).route(request(), replicas([4, 9, 4], everything)) in (0, 2)
     assert Score(weight=0.1).route(request(), replicas([4, 9, 4], everything)) == 1
 
 
