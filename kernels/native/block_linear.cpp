@@ -1,10 +1,12 @@
 // x @ weight.T (+ bias), with weights in blocks. x is not rounded: sums are the same, to the bit, as of the float32
-// weights code * scale that linear.cpp would pack, in the same order; but for what block_tiles.cpp multiplies.
+// weights code * scale that linear.cpp would pack, in the same order; but for what block_tiles.cpp and block_pairs.cpp
+// multiply.
 
 #include <algorithm>
 #include <memory>
 
 #include "block_codes.h"
+#include "block_pairs.h"
 #include "block_tiles.h"
 #include "kernels.h"
 #include "linears.h"
@@ -153,6 +155,9 @@ void compute(const Blocks& layer, int type, const void* x, int64_t stride, void*
              int64_t begin, int64_t end, int threads) {
     if (half && HAS_TILES)
         return multiply_blocks_by_tiles(layer, type, (const BFloat16*)x, stride, (BFloat16*)out, rows, begin, end,
+                                        threads);
+    if (half && HAS_PAIRS)
+        return multiply_blocks_by_pairs(layer, type, (const BFloat16*)x, stride, (BFloat16*)out, rows, begin, end,
                                         threads);
     Matrix wide = {(const float*)x, stride};
     float* sums = (float*)out;

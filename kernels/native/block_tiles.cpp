@@ -6,12 +6,10 @@
 #include <memory>
 
 #include "aligned.h"
-#include "block_codes.h"
+#include "block_numbers.h"
 #include "team.h"
 #include "tile_rows.h"
 #include "tiles.h"
-
-static_assert(PANEL == 32 && WIDTH == 16);
 
 namespace {
 
@@ -22,102 +20,9 @@ constexpr int64_t PIECE = 8;           // steps whose codes are widened once for
 constexpr int64_t LINE = PANEL * 4;    // bytes of a panel's line of pairs, or of its sums
 constexpr int64_t LINES = 16;          // of a tile
 
-// A step takes the inputs that share a scale: as many as a tile has in a row, or half of them.
-template <typename B>
-constexpr int64_t INPUTS = B::SHARED;
-
 // Rows, up to which vectors take less time: bytes take tiles longer to widen.
 template <typename B>
 constexpr int FEW = std::is_same_v<B, Block8> ? 5 : 3;
-
-typedef uint16_t Shorts __attribute__((vector_size(WIDTH * 4)));
-
-// A whole number as bfloat16.
-constexpr uint16_t bits_of(int number) {
-    if (number == 0) return 0;
-    const int size = number < 0 ? -number : number;
-    int exponent = 0;
-    while (size >> (exponent + 1)) exponent++;
-    return (uint16_t)((number < 0) << 15 | (127 + exponent) << 7 | ((size << (7 - exponent)) & 127));
-}
-
-// What codes stand for, of which only the lowest four bits count.
-template <int ZERO>
-struct Numbers {
-    alignas(64) uint16_t of[2 * WIDTH];
-    constexpr Numbers() : of() {
-        for (int code = 0; code < 2 * WIDTH; code++) of[code] = bits_of(code % 16 - ZERO);
-    }
-};
-
-template <int ZERO>
-constexpr Numbers<ZERO> NUMBERS;
-
-inline Shorts look_up(Shorts numbers, Shorts codes) {
-#if defined(__AVX512BW__)  // GCC would take a look-up in two vectors
-    return (Shorts)_mm512_permutexvar_epi16((__m512i)codes, (__m512i)numbers);
-#else
-    return __builtin_shuffle(numbers, codes);
-#endif
-}
-
-// Whole numbers of eight bits at most, in pairs.
-inline Words paired(Floats first, Floats second) { return ((Words)first >> 16) | ((Words)second & 0xffff0000u); }
-
-// The codes of WIDTH columns at eight inputs: as floats, and as pairs, of 0 and 4, 1 and 5, 2 and 6, 3 and 7.
-template <typename B>
-struct Eight;
-
-template <typename B, int ZERO>
-struct FourBits {
-    Read<B> read;
-
-    FourBits() = default;
-    FourBits(const B& block, int64_t k, int v) : read(block, k, v) {}
-    Floats input(int s) const { return read.input(s); }
-    Words pair(int s) const {
-        return (Words)look_up(load_as<Shorts>(NUMBERS<ZERO>.of), (Shorts)read.words >> (uint16_t)(4 * s));
-    }
-};
-
-template <>
-struct Eight<Block4> : FourBits<Block4, 8> {
-    using FourBits::FourBits;
-};
-
-template <>
-struct Eight<Block4K> : FourBits<Block4K, 0> {
-    using FourBits::FourBits;
-};
-
-template <>
-struct Eight<Block6K> {
-    Read<Block6K> read;
-
-    Eight() = default;
-    Eight(const Block6K& block, int64_t k, int v) : read(block, k, v) {}
-    Floats input(int s) const { return read.input(s); }
-    Words pair(int s) const { return paired(input(s), input(s + 4)); }
-};
-
-template <>
-struct Eight<Block8> {
-    const int8_t* codes;
-
-    Eight() = default;
-    Eight(const Block8& block, int64_t k, int v) : codes(block.codes[k] + v * WIDTH) {}
-    Floats input(int s) const { return widened(codes + s * PANEL); }
-    Words pair(int s) const { return paired(input(s), input(s + 4)); }
-};
-
-// What of a block comes near while the codes of eight inputs are read.
-template <typename B>
-inline void fetch_ahead(const B& block, int64_t k) {
-    constexpr int64_t BYTES = (int64_t)sizeof(B) * 8 / B::INPUTS;
-    const char* const soon = (const char*)&block + AHEAD + k / 8 * BYTES;
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < BYTES; i += STEP) __builtin_prefetch(soon + i);
-}
 
 // x as it is multiplied by blocks of type B.
 template <typename B>
@@ -193,15 +98,6 @@ inline void widen(const B* panel, int64_t step, uint8_t* pairs) {
     }
 }
 
-template <typename B>
-inline Floats with_block(Floats total, const Scale<B>& scale, Floats sum, float) {
-    return total + scale.scale * sum;
-}
-
-inline Floats with_block(Floats total, const Scale<Block4K>& scale, Floats sum, float x) {
-    return (total + scale.scale * sum) - scale.offset * splat(x);
-}
-
 // The sums of a step, [rows][PANEL], of one or two tiles of x.
 template <int T>
 inline void multiply_step(const uint8_t* x, const uint8_t* pairs, float* sums) {
@@ -240,15 +136,6 @@ inline void add_sums(const Input<B>& x, int64_t first, int64_t rows, const B* pa
             store(total, with_block(load(total), scale, sum, x.sum_of(first + row, step)));
         }
     }
-}
-
-void put(const float* total, const Blocks& layer, BFloat16* row, int64_t panel) {
-    const int64_t first = panel * PANEL, count = std::min(PANEL, layer.outputs - first);
-    float bias[PANEL] = {};
-    BFloat16 kept[PANEL];
-    if (layer.bias) std::copy_n(layer.bias + first, count, bias);
-    for (int v = 0; v < VECTORS; v++) store(kept + v * WIDTH, load(total + v * WIDTH) + load(bias + v * WIDTH));
-    std::copy_n(kept, count, row + first);
 }
 
 // Few rows by vectors, to the bits of tiles, which add up the first numbers of a step's pairs, and the second ones, and
