@@ -108,7 +108,10 @@ class DynamicRotary(Rotary):
     def frequencies(self, positions: Tensor) -> Tensor:
         lengths = (positions[:, None] + 1).clamp(min=self.original).float()
         stretch = self.factor * lengths / self.original - (self.factor - 1)
-        scaled = 1.0 / (self.theta * stretch**self.power) ** self.exponents
+        # Powers are taken in float64: of many positions at once, the last bit of float32 depends on the CPU,
+        # and an angle is off by that bit times its position.
+        base = self.theta * (stretch.double() ** self.power).float()
+        scaled = 1.0 / (base.double() ** self.exponents.double()).float()
         # Rounding may keep `stretch` from being exactly 1 within the original length.
         return torch.where(positions[:, None] < self.original, self.inverse_frequencies, scaled)
 
