@@ -103,6 +103,38 @@ inline void fetch_ahead(const B& block, int64_t k, int fourth = 0) {
     for (int64_t i = 64 * fourth; i < BYTES; i += 64 * FOURTHS) __builtin_prefetch(soon + i);
 }
 
+// Codes of a panel at a step: [INPUTS / 2][PANEL] pairs.
+template <typename B>
+inline void widen(const B& block, int64_t part, uint32_t* to) {
+#pragma GCC unroll 4
+    for (int64_t k = 0; k < INPUTS<B>; k += 8) {
+        fetch_ahead(block, part + k);
+#pragma GCC unroll 2
+        for (int v = 0; v < VECTORS; v++) {
+            const Eight<B> codes(block, part + k, v);
+#pragma GCC unroll 4
+            for (int s = 0; s < 4; s++) {
+                const Words found = codes.pair(s);
+                std::memcpy(to + (k / 2 + s) * PANEL + v * WIDTH, &found, sizeof found);
+            }
+        }
+    }
+}
+
+// The numbers of x at a step, in the order of the codes' pairs.
+template <typename B>
+inline void put_pairs(const BFloat16* from, void* to) {
+    typedef uint16_t Few __attribute__((vector_size(16)));
+    for (int64_t k = 0; k < INPUTS<B>; k += 8) {
+        const Few ordered = __builtin_shuffle(load_as<Few>(from + k), Few{0, 4, 1, 5, 2, 6, 3, 7});
+        std::memcpy((uint16_t*)to + k, &ordered, sizeof ordered);
+    }
+}
+
+// Whether the sum of x at a step is needed, too.
+template <typename B>
+constexpr bool HAS_OFFSETS = std::is_same_v<B, Block4K>;
+
 template <typename B>
 inline Floats with_block(Floats total, const Scale<B>& scale, Floats sum, float) {
     return total + scale.scale * sum;

@@ -30,7 +30,7 @@ class PairRows {
         : rows(rows), steps(inputs / INPUTS<B>), tiles((rows + ROWS - 1) / ROWS) {
         static thread_local Scratch words, sums;
         words_ = words.of<uint32_t>(rows * inputs / 2);
-        sums_ = HAS_OFFSETS ? sums.of<float>(rows * steps) : nullptr;
+        sums_ = HAS_OFFSETS<B> ? sums.of<float>(rows * steps) : nullptr;
         turnout::share_out(threads, tiles, TILES_AT_ONCE, [&](int64_t from, int64_t until) {
             for (int64_t tile = from; tile < until; tile++)
                 for (int64_t row = begin(tile); row < begin(tile + 1); row++)
@@ -49,21 +49,15 @@ class PairRows {
     }
 
     // The sum of a row's numbers at a step; 0, where blocks have no offsets.
-    float sum_of(int64_t row, int64_t step) const { return HAS_OFFSETS ? sums_[row * steps + step] : 0; }
+    float sum_of(int64_t row, int64_t step) const { return HAS_OFFSETS<B> ? sums_[row * steps + step] : 0; }
 
    private:
-    static constexpr bool HAS_OFFSETS = std::is_same_v<B, Block4K>;
-
     uint32_t* words_;
     float* sums_;
 
     void put(const BFloat16* from, uint32_t* to, int64_t number) const {
-        typedef uint16_t Few __attribute__((vector_size(16)));
-        if (HAS_OFFSETS) sums_[number] = sum(load(from) + load(from + WIDTH));
-        for (int64_t k = 0; k < INPUTS<B>; k += 8) {
-            const Few ordered = __builtin_shuffle(load_as<Few>(from + k), Few{0, 4, 1, 5, 2, 6, 3, 7});
-            std::memcpy(to + k / 2, &ordered, sizeof ordered);
-        }
+        if (HAS_OFFSETS<B>) sums_[number] = sum(load(from) + load(from + WIDTH));
+        put_pairs<B>(from, to);
     }
 };
 
@@ -106,24 +100,6 @@ void few_rows(const PairRows<B>& x, const Blocks& layer, BFloat16* out, int64_t 
         float total[PANEL];
         std::memcpy(total, totals[r], sizeof total);
         put(total, layer, out + r * layer.outputs, number);
-    }
-}
-
-// Codes of a panel at a step: [PAIRS][PANEL] words.
-template <typename B>
-void widen(const B& block, int64_t part, uint32_t* to) {
-#pragma GCC unroll 4
-    for (int64_t k = 0; k < INPUTS<B>; k += 8) {
-        fetch_ahead(block, part + k);
-#pragma GCC unroll 2
-        for (int v = 0; v < VECTORS; v++) {
-            const Eight<B> codes(block, part + k, v);
-#pragma GCC unroll 4
-            for (int s = 0; s < 4; s++) {
-                const Words found = codes.pair(s);
-                std::memcpy(to + (k / 2 + s) * PANEL + v * WIDTH, &found, sizeof found);
-            }
-        }
     }
 }
 

@@ -35,7 +35,7 @@ class Input {
           steps(inputs / INPUTS<B>),
           floats_(rows <= FEW<B> ? new float[rows * inputs] : nullptr),
           tiles_(floats_ ? 0 : rows, steps * STEP),
-          sums_(HAS_OFFSETS ? new float[rows * steps] : nullptr) {
+          sums_(HAS_OFFSETS<B> ? new float[rows * steps] : nullptr) {
         turnout::share_out(threads, (rows + BLOCK - 1) / BLOCK, BLOCKS_AT_ONCE, [&](int64_t first, int64_t last) {
             for (int64_t row = first * BLOCK; row < std::min(rows, last * BLOCK); row++)
                 for (int64_t step = 0; step < steps; step++) put(x + row * stride + step * INPUTS<B>, row, step);
@@ -52,60 +52,34 @@ class Input {
     const uint8_t* at(int64_t first, int64_t step) const { return tiles_.at(first, step); }
 
     // The sum of a row's numbers at a step; 0, where blocks have no offsets.
-    float sum_of(int64_t row, int64_t step) const { return HAS_OFFSETS ? sums_[row * steps + step] : 0; }
+    float sum_of(int64_t row, int64_t step) const { return HAS_OFFSETS<B> ? sums_[row * steps + step] : 0; }
 
    private:
-    static constexpr bool HAS_OFFSETS = std::is_same_v<B, Block4K>;
-
     std::unique_ptr<float[]> floats_;
     TileRows tiles_;
     std::unique_ptr<float[]> sums_;
 
     void put(const BFloat16* from, int64_t row, int64_t step) const {
-        if (HAS_OFFSETS) sums_[row * steps + step] = sum(load(from) + load(from + WIDTH));
+        if (HAS_OFFSETS<B>) sums_[row * steps + step] = sum(load(from) + load(from + WIDTH));
         if (floats_) {
             float* const to = floats_.get() + (row * steps + step) * INPUTS<B>;
             for (int64_t k = 0; k < INPUTS<B>; k += WIDTH) store(to + k, load(from + k));
             return;
         }
-        typedef uint16_t Few __attribute__((vector_size(16)));
         uint8_t* const to = tiles_.place(row, step);
-        for (int64_t k = 0; k < INPUTS<B>; k += 8) {
-            const Few ordered = __builtin_shuffle(load_as<Few>(from + k), Few{0, 4, 1, 5, 2, 6, 3, 7});
-            std::memcpy(to + 2 * k, &ordered, sizeof ordered);
-        }
+        put_pairs<B>(from, to);
         std::memset(to + 2 * INPUTS<B>, 0, STEP - 2 * INPUTS<B>);
     }
 };
 
-// Codes of a panel at a step, to be read by tiles: [INPUTS / 2][PANEL][2].
-template <typename B>
-inline void widen(const B* panel, int64_t step, uint8_t* pairs) {
-    const B& block = panel[step * INPUTS<B> / B::INPUTS];
-    const int64_t part = step * INPUTS<B> % B::INPUTS;
-#pragma GCC unroll 4
-    for (int64_t k = 0; k < INPUTS<B>; k += 8) {
-        fetch_ahead(block, part + k);
-#pragma GCC unroll 2
-        for (int v = 0; v < VECTORS; v++) {
-            const Eight<B> codes(block, part + k, v);
-#pragma GCC unroll 4
-            for (int s = 0; s < 4; s++) {
-                const Words found = codes.pair(s);
-                std::memcpy(pairs + (k / 2 + s) * LINE + v * STEP, &found, sizeof found);
-            }
-        }
-    }
-}
-
 // The sums of a step, [rows][PANEL], of one or two tiles of x.
 template <int T>
-inline void multiply_step(const uint8_t* x, const uint8_t* pairs, float* sums) {
+inline void multiply_step(const uint8_t* x, const uint32_t* pairs, float* sums) {
     TILE_ZERO(4);
     TILE_ZERO(5);
     TILE_LOAD(0, x, STEP);
     TILE_LOAD(2, pairs, LINE);
-    TILE_LOAD(3, pairs + STEP, LINE);
+    TILE_LOAD(3, pairs + WIDTH, LINE);
     TILE_ADD_PAIRS(4, 0, 2);
     TILE_ADD_PAIRS(5, 0, 3);
     TILE_STORE(4, sums, LINE);
@@ -200,7 +174,7 @@ void few_rows(const Input<B>& x, const Blocks& layer, BFloat16* out, int64_t fir
 template <typename B>
 void many_rows(const Input<B>& x, const Blocks& layer, BFloat16* out, int64_t first, int64_t last) {
     const WholeTiles tiles;
-    alignas(64) uint8_t pairs[PIECE][LINES * LINE] = {};  // zeros behind half a tile's lines
+    alignas(64) uint32_t pairs[PIECE][LINES * PANEL] = {};  // zeros behind half a tile's lines
     alignas(64) float sums[BLOCK * PANEL];
     const std::unique_ptr<float[]> totals(new float[BAND * PANEL]);
     for (int64_t begin = 0; begin < x.rows; begin += BAND)
@@ -210,7 +184,10 @@ void many_rows(const Input<B>& x, const Blocks& layer, BFloat16* out, int64_t fi
             std::fill_n(totals.get(), (end - begin) * PANEL, 0.0f);
             for (int64_t piece = 0; piece < x.steps; piece += PIECE) {
                 const int64_t steps = std::min(PIECE, x.steps - piece);
-                for (int64_t at = 0; at < steps; at++) widen(panel, piece + at, pairs[at]);
+                for (int64_t at = 0; at < steps; at++) {
+                    const int64_t input = (piece + at) * INPUTS<B>;
+                    widen(panel[input / B::INPUTS], input % B::INPUTS, pairs[at]);
+                }
                 for (int64_t row = begin; row < end; row += BLOCK)
                     for (int64_t at = 0; at < steps; at++) {
                         if (x.tiles(row) == 2)

@@ -60,7 +60,7 @@ class RequestStream:
         self._prompt_scores = PackedLogprobs()
         """Those that came before the first delta."""
         self._begun: tuple[float, float] | None = None
-        """As `Delta.begun`, of the engine that began it."""
+        """As the first delta told it."""
         self._first_token: float | None = None
         self._finished: float | None = None
         """When the last of its choices ended."""
@@ -100,7 +100,7 @@ class RequestStream:
             return
         if delta.timing is not None or delta.finish_reason == "abort":  # the answer to an `Abort`
             self.awaits_timing = False
-            if delta.timing is None:  # the engine does not know the request: another one, which died, did
+            if delta.timing is None:  # the engine that knew the request is gone
                 delta = msgspec.structs.replace(delta, timing=self._own_timing())
         elif delta.index in self.done:
             return
@@ -155,7 +155,7 @@ class RequestStream:
         """
         if self.over or not self.complete:
             return False
-        self.deliver(Delta(request_id=self.spec.id, finish_reason="abort", timing=self._own_timing()))
+        self.deliver(Delta(request_id=self.spec.id, finish_reason="abort"))
         return True
 
     def give_up(self, error: Exception) -> None:
@@ -240,22 +240,18 @@ class RequestStream:
     def _note(self, delta: Delta) -> None:
         if self._first_token is None:
             self._first_token, self._cached_tokens = monotonic(), delta.cached_tokens
-        self._begun = delta.begun or self._begun
+            self._begun = delta.begun
         self.outputs.setdefault(delta.index, []).extend(delta.tokens)
 
     def _own_timing(self) -> Timing | None:
         arrival = self.spec.arrival
         if not self.spec.timing or arrival is None:
             return None
-        scheduled = None if self._begun is None else arrival + self._begun[0]
-        first_token = None if self._begun is None or scheduled is None else scheduled + self._begun[1]
-        return Timing(
-            arrival=arrival,
-            scheduled=scheduled,
-            first_token=first_token,
-            finished=self._finished,
-            preempted=list(self._interrupted),
-        )
+        timing = Timing(arrival=arrival, finished=self._finished, preempted=list(self._interrupted))
+        if self._begun is not None:
+            timing.scheduled = arrival + self._begun[0]
+            timing.first_token = timing.scheduled + self._begun[1]
+        return timing
 
     def _finish(self, index: int) -> None:
         self.done.add(index)
