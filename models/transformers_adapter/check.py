@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedConfig
@@ -19,7 +20,7 @@ from turnout.models.transformers_adapter.model import AdaptedModel, kept_wide
 from turnout.models.transformers_adapter.reading import inner_width_of, read_spec
 from turnout.models.transformers_adapter.rotation import fix_rotations
 from turnout.models.transformers_adapter.small import shrunk
-from turnout.models.transformers_adapter.trial import Trial, on_one_thread
+from turnout.models.transformers_adapter.trial import Trial, difference_beyond_rounding, on_one_thread
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def prove_exchanges(trial: Trial) -> Exchanges:
 
 def check_flat_batch(trial: Trial, exchanges: Exchanges) -> None:
     """Raises ModelError unless a flat batch gives what each sequence gives alone."""
-    found = flat_difference(trial, exchanges)
+    found = difference_beyond_rounding(trial, lambda each: flat_difference(each, exchanges), MOST)
     if found > MOST:
         raise refused(
             f"{trial.config.model_type} computes several sequences in one batch otherwise than each alone: "
@@ -150,12 +151,14 @@ def _is_decoder(trial: Trial, spec: ModelSpec) -> bool:
     )
     if not has_llama_shape(trial.model, small):
         return False
-    decoder, adapted = as_decoder(trial.model, small), adapted_of(trial, Exchanges())
-    trial.fill(decoder)
     starts = (0, max(0, spec.max_positions - TOKENS))
-    return all(
-        largest_difference(trial.flat(decoder, start), trial.flat(adapted, start)) <= MOST for start in starts
-    )
+    return difference_beyond_rounding(trial, partial(_decoder_difference, small, starts), MOST) <= MOST
+
+
+def _decoder_difference(spec: ModelSpec, starts: Sequence[int], trial: Trial) -> float:
+    decoder, adapted = as_decoder(trial.model, spec), adapted_of(trial, Exchanges())
+    trial.fill(decoder)
+    return max(largest_difference(trial.flat(decoder, start), trial.flat(adapted, start)) for start in starts)
 
 
 def adapted_of(trial: Trial, exchanges: Exchanges) -> AdaptedModel:

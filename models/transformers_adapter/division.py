@@ -19,7 +19,7 @@ from turnout.models.transformers_adapter.exchange.places import without_numbers
 from turnout.models.transformers_adapter.ranks.plans import stage_names, tensor_plan, with_shared_keys
 from turnout.models.transformers_adapter.ranks.trial import RANKS, Heads, try_parts, try_stages
 from turnout.models.transformers_adapter.small import HEADS, shrunk
-from turnout.models.transformers_adapter.trial import Trial, on_one_thread
+from turnout.models.transformers_adapter.trial import Trial, difference_beyond_rounding, on_one_thread
 
 __all__ = ["divide"]
 
@@ -97,9 +97,13 @@ def _key_parameters(config: PreTrainedConfig) -> frozenset[str]:
 
 def _check_stages(trial: Trial, causal: PreTrainedModel, exchanges: Exchanges, stages: int) -> None:
     asked = f"pipeline_parallel_size={stages}"
+
+    def difference_of(each: Trial) -> float:
+        first, second, whole = [adapted_of(each, exchanges) for _ in range(3)]
+        return try_stages(each, (first, second), whole)
+
     try:
-        first, second, whole = [adapted_of(trial, exchanges) for _ in range(3)]
-        difference = try_stages(trial, (first, second), whole)
+        difference = difference_beyond_rounding(trial, difference_of, MOST)
     except Exception as error:  # models raise what they like
         raise _refused(asked, causal, f"a small one in two stages fails: {describe_error(error)}") from error
     if not difference <= MOST:
@@ -117,21 +121,27 @@ def _checked_heads(
     keys: Collection[str],
 ) -> Sequence[Heads]:
     """Returns the heads of a rank of two, in a small model. keys: as `with_shared_keys` takes them."""
-    asked = f"tensor_parallel_size={parts}"
+    asked, heads = f"tensor_parallel_size={parts}", list[Heads]()
+
+    def difference_of(each: Trial) -> float:
+        models = [adapted_of(each, exchanges) for _ in range(RANKS)]
+        vocab_size: int = each.config.vocab_size
+        plan = with_shared_keys(tensor_plan(models[0].causal, vocab_size), keys, each.rules, RANKS)
+        tried = try_parts(each, models, plan, replace(spec, vocab_size=vocab_size))
+        heads[:] = tried.heads
+        return tried.difference
+
     try:
-        models = [adapted_of(trial, exchanges) for _ in range(RANKS)]
-        vocab_size: int = trial.config.vocab_size
-        plan = with_shared_keys(tensor_plan(models[0].causal, vocab_size), keys, trial.rules, RANKS)
-        tried = try_parts(trial, models, plan, replace(spec, vocab_size=vocab_size))
+        difference = difference_beyond_rounding(trial, difference_of, MOST)
     except ConfigError:
         raise
     except Exception as error:  # as above
         raise _refused(asked, causal, f"a small one on two ranks fails: {describe_error(error)}") from error
-    if not tried.difference <= MOST:
+    if not difference <= MOST:
         raise _refused(
-            asked, causal, f"a small one on two ranks differs by {tried.difference:.0e} of the largest logit"
+            asked, causal, f"a small one on two ranks differs by {difference:.0e} of the largest logit"
         )
-    return tried.heads
+    return heads
 
 
 def _local(
