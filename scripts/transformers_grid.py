@@ -50,7 +50,11 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "mamba2": MAMBA,
     "ministral": {"head_dim": 16},
     "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
-    "phi4_multimodal": {"num_hidden_layers": 2, "vision_config": {}, "audio_config": {}},
+    "phi4_multimodal": {
+        "num_hidden_layers": 2,
+        "vision_config": {"num_hidden_layers": 2},
+        "audio_config": {"num_blocks": 2},
+    },
 }
 """What the default config of a class lacks, or what does not fit the other sizes."""
 

@@ -13,6 +13,8 @@ __all__ = ["shrunk"]
 
 HEADS = 4
 MOST_LAYERS = 8
+PART_LAYERS = 2
+"""Some parts take what their last layer but one gives."""
 
 SIZES: Mapping[str, int] = {
     "vocab_size": 300,
@@ -90,8 +92,17 @@ def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
     layers = _layers(values, config, kept)
     if values.get(SHARING) and "num_hidden_layers" not in sizes:
         kept[SHARING] = layers // 2
-    made = {**values, **_per_layer(values, config, layers, names), **kept, **_ropes(values)}
+    made = {**values, **_parts(values), **_per_layer(values, config, layers, names), **kept, **_ropes(values)}
     return with_padding(type(config).from_dict(made))
+
+
+def _parts(values: Mapping[str, Any]) -> dict[str, object]:
+    """Returns the parts for images and sound with few layers: text never passes through them."""
+    return {
+        key: {**value, **{name: PART_LAYERS for name in ("num_hidden_layers", "num_blocks") if name in value}}
+        for key, value in values.items()
+        if key in ("vision_config", "audio_config") and isinstance(value, dict)
+    }
 
 
 def _is_size(value: object) -> bool:
