@@ -169,6 +169,8 @@ def features() -> str:
               type=click.Choice(WORKLOADS))  # fmt: skip
 @click.option("--gguf", default="", type=click.Choice(["", "bf16", "q8_0", "q4_0"]),
               help="Turnout and llama.cpp serve one GGUF file of this type.")  # fmt: skip
+@click.option("--kv", default="paged", show_default=True,
+              help="Turnout's KV backend. OpenVINO keeps 8 bits, as paged:dtype=int8 does.")  # fmt: skip
 @click.option("--repeats", default=5, show_default=True, help="Turns of each; three times as many in W1.")
 @click.option("--reduced", is_flag=True, help="Half the requests, half the tokens of each.")
 @click.option("--threads", default=os.cpu_count(), show_default=True)
@@ -183,11 +185,12 @@ def main(
     threads: int,
     folder: Path,
     gguf: str,
+    kv: str,
     write: Path | None,
     mark: str,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    setting = Setting(resolve_model(model).absolute(), quantized, dtype, threads, folder.absolute(), gguf)
+    setting = Setting(resolve_model(model).absolute(), quantized, dtype, threads, folder.absolute(), gguf, kv)
     workers = [turnout(setting)]
     try:
         workers += [PEERS[peer](setting) for peer in peers]

@@ -26,7 +26,7 @@ from torch import nn
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
-from turnout.kernels.dense_attention import DenseAttention
+from turnout.kernels.attention.dense import DenseAttention
 from turnout.lab.quality.models import ModelComparison
 from turnout.lab.results.markdown import markdown_table, read_marked, write_marked
 from turnout.models.tiny.corpus import load_corpus

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import blocks, integers
-from turnout.kernels.attention_rule import AttentionRule, plain_rule
+from turnout.kernels.attention.rule import AttentionRule, plain_rule
+from turnout.kernels.attention.stored import StoredVectors, as_stored
 from turnout.kernels.blocks import BlockKernels
 from turnout.kernels.build import BuiltLibrary
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
@@ -46,8 +47,8 @@ SIGNATURES = {
     "turnout_gelu": [POINTER] + [LONG] * 2 + [INT] * 3,
     "turnout_gelu_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
     "turnout_rotate": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
-    "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 3,
-    "turnout_attend": [POINTER] * 10 + [LONG] * 7 + [INT] * 3,
+    "turnout_write": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
+    "turnout_attend": [POINTER] * 10 + [LONG] * 4 + [INT] * 2,
     **integers.SIGNATURES,
     **blocks.SIGNATURES,
     "turnout_layers": [POINTER, LONG, POINTER],
@@ -284,50 +285,46 @@ class CpuKernels:
         ranges = [number for each in memory for number in (each.data_ptr(), each.nbytes)]
         self.library.turnout_populate((LONG * len(ranges))(*ranges), len(memory))
 
-    def write(self, rows: Tensor, pool: Tensor, slots: Tensor) -> None:
+    def write(self, rows: Tensor, pool: Tensor | StoredVectors, slots: Tensor) -> None:
         """Writes rows into their slots.
 
-        rows: [tokens, heads, head_dim], of any stride between tokens; pool: a layer's [slots, heads,
-        head_dim], float32 or bfloat16; slots: int64 [tokens].
+        rows: [tokens, heads, dim], of any stride between tokens; pool: a layer's; slots: int64 [tokens].
         """
-        tokens, heads, dim = rows.shape
         self.library.turnout_write(
             rows.data_ptr(),
-            pool.data_ptr(),
+            ctypes.byref(as_stored(pool).struct),
             slots.data_ptr(),
-            tokens,
-            heads * dim,
+            *rows.shape,
             rows.stride(0),
             _half(rows),
-            _half(pool),
             kernel_threads(),
         )
 
     def attend(
         self,
         q: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        keys: Tensor | StoredVectors,
+        values: Tensor | StoredVectors,
         tables: BlockTables,
         rule: AttentionRule | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
         """Attends with q, by a rule, each chunk to its own context.
 
-        q: [tokens, heads, key_dim], of any stride between tokens; keys, values: a layer's [slots, kv_heads,
-        key_dim or value_dim], float32 or bfloat16, of any strides between slots, values also between heads.
-        sinks: float32 [heads]. rule: None: a plain one. Returns [tokens, heads, value_dim] in q's dtype,
-        contiguous.
+        q: [tokens, heads, key_dim], of any stride between tokens; keys, values: a layer's, of kv_heads heads,
+        of one dtype; sinks: float32 [heads]. rule: None: a plain one. Returns [tokens, heads, value_dim] in
+        q's dtype, contiguous.
         """
         tokens, heads, dim = q.shape
+        keys, values = as_stored(keys), as_stored(values)
         if rule is None:
-            rule = plain_rule(heads, keys.shape[1], dim)
+            rule = plain_rule(heads, keys.numbers.shape[1], dim)
         out = q.new_empty(tokens, heads, rule.value_dim)
         self.library.turnout_attend(
             ctypes.byref(rule),
             q.data_ptr(),
-            keys.data_ptr(),
-            values.data_ptr(),
+            ctypes.byref(keys.struct),
+            ctypes.byref(values.struct),
             address(sinks),
             out.data_ptr(),
             tables.rows.data_ptr(),
@@ -336,12 +333,8 @@ class CpuKernels:
             tables.slots.data_ptr(),
             *tables.slots.shape,
             q.stride(0),
-            keys.stride(0),
-            values.stride(0),
-            values.stride(1),
             tables.block_size,
             _half(q),
-            _half(keys),
             kernel_threads(),
         )
         return out

@@ -13,7 +13,8 @@ from torch import Tensor
 from turnout.core.errors import CollectiveError
 from turnout.core.interfaces.attention import Attend, AttentionCapabilities
 from turnout.core.types.layer_attention import LayerAttention
-from turnout.kernels.attention_rule import AttentionRule, plain_rule, rule_of
+from turnout.kernels.attention.rule import AttentionRule, plain_rule, rule_of
+from turnout.kernels.attention.stored import StoredStruct, StoredVectors
 from turnout.kernels.compiled import BlockTables, CpuKernels
 from turnout.kernels.experts import MixtureStruct, MixtureWeights
 from turnout.kernels.integers import IntegerKernels, address
@@ -37,9 +38,8 @@ __all__ = [
 class InPlace:
     """Where a step's keys and values are, for kernels that read and write them themselves."""
 
-    pools: Sequence[tuple[Tensor, Tensor]]
-    """Keys and values of each layer, [slots, kv_heads, key_dim or value_dim]; the same object in every
-    step."""
+    pools: Sequence[tuple[StoredVectors, StoredVectors]]
+    """Keys and values of each layer; the same object in every step."""
     written: Sequence[Tensor]
     """The slots of the step's tokens, for each KV group: int64 [tokens]."""
     tables: Sequence[BlockTables]
@@ -51,7 +51,7 @@ class InPlace:
 
     @property
     def computes_layers(self) -> bool:
-        """Whether keys and values of every layer are its own, and contiguous."""
+        """Whether keys and values of every layer are its own, and apart."""
         return not any(rule.values_in_keys or rule.kv_from is not None for rule in self.rules)
 
 
@@ -128,7 +128,7 @@ class NativeLayers:
         self,
         kernels: CpuKernels,
         weights: Sequence[LayerWeights],
-        pools: Sequence[tuple[Tensor, Tensor]],
+        pools: Sequence[tuple[StoredVectors, StoredVectors]],
         rules: Sequence[LayerAttention] = (),
         table_of: Sequence[int] = (),
     ) -> None:
@@ -179,7 +179,6 @@ class NativeLayers:
             len(tables.rows),
             tables.block_size,
             hidden.dtype == torch.bfloat16,
-            place.pools[0][0].dtype == torch.bfloat16,
             kernel_threads(),
             weights.eps,
             *(each.data_ptr() for each in (hidden, delta, normed, wide, narrow)),
@@ -203,7 +202,8 @@ class _Layer(ctypes.Structure):
         *((name, _POINTER) for name in ("input_norm", "middle_norm", "q_norm", "k_norm")),
         *((name, LinearStruct) for name in ("qkv", "out", "gate_up", "down")),
         ("mixture", ctypes.POINTER(MixtureStruct)),
-        *((name, _POINTER) for name in ("sinks", "keys", "values")),
+        ("sinks", _POINTER),
+        *((name, StoredStruct) for name in ("keys", "values")),
         ("rule", AttentionRule),
         ("rotation", _LONG),
         ("group", _LONG),
@@ -218,7 +218,7 @@ class _Step(ctypes.Structure):
     _fields_ = (
         *((name, _LONG) for name in ("tokens", "size")),
         *((name, _POINTER) for name in ("rotations", "groups", "rows", "lengths", "starts")),
-        *((name, _LONG) for name in ("chunks", "block_size", "half", "pool_half", "threads")),
+        *((name, _LONG) for name in ("chunks", "block_size", "half", "threads")),
         ("eps", _DOUBLE),
         *((name, _POINTER) for name in ("hidden", "delta", "normed", "wide", "narrow")),
         ("picked", _POINTER),
@@ -252,7 +252,7 @@ def _mlp(weights: GatedWeights | MixtureWeights, integers: IntegerKernels) -> _M
 def _layer(
     weights: LayerWeights,
     mlp: _MLP,
-    pool: tuple[Tensor, Tensor],
+    pool: tuple[StoredVectors, StoredVectors],
     rule: AttentionRule,
     group: int,
     integers: IntegerKernels,
@@ -264,5 +264,5 @@ def _layer(
         *[None] * (4 - len(norms)),
         *(linear_struct(each, integers) for each in (weights.qkv, weights.out)),
         *(mlp.gate_up, mlp.down, None if mlp.mixture is None else ctypes.pointer(mlp.mixture)),
-        *(address(weights.sinks), keys.data_ptr(), values.data_ptr(), rule, weights.rotation, group),
+        *(address(weights.sinks), keys.struct, values.struct, rule, weights.rotation, group),
     )

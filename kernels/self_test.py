@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,15 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from turnout.core.types.layer_attention import LayerAttention
-from turnout.kernels.attention_rule import rule_of
+from turnout.kernels.attention.dense import hidden_from
+from turnout.kernels.attention.rule import rule_of
+from turnout.kernels.attention.stored import StoredVectors
 from turnout.kernels.compiled import BlockTables, CpuKernels
-from turnout.kernels.dense_attention import hidden_from
 from turnout.kernels.integers import Precision
 
 __all__ = ["Check", "self_test"]
 
 ROWS = (1, 3, 20, 40)
 INPUTS, OUTPUTS = 300, 130
+START, BLOCK, HEADS, KV_HEADS, DIM = 70, 16, 6, 2, 64
+"""Of a chunk of tokens: how many are before it, and the shape of its attention."""
 FLOATS = {"float32": (torch.float32, 1e-5), "bfloat16": (torch.bfloat16, 2**-7)}
 """The largest error, as a part of the largest number of the result."""
 
@@ -50,6 +53,7 @@ def self_test(kernels: CpuKernels) -> Iterator[Check]:
             ("rotation", _rotation),
             ("attention", _attention),
             ("attention of encoders", _encoder_attention),
+            ("attention over int8", _attention_over_int8),
         ):
             yield Check(f"{kernel}, {name}", _worst(error, kernels, dtype), bound)
     for precision in Precision:
@@ -130,20 +134,42 @@ def _rotation(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
 
 
 def _attention(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
-    """A chunk of `rows` tokens behind 70 others, over blocks that lie in reverse."""
-    start, size, heads, kv_heads, dim = 70, 16, 6, 2, 64
-    blocks = -(-(start + rows) // size)
-    slots = torch.arange(blocks - 1, -1, -1)[None] * size
-    keys, values = (_normal(blocks * size, kv_heads, dim, seed=seed).to(dtype) for seed in (1, 2))
-    q = _normal(rows, heads, dim).to(dtype)
-    tables = BlockTables(size, torch.tensor([0]), torch.tensor([rows]), torch.tensor([start]), slots)
-    where = (slots[0][:, None] + torch.arange(size)).reshape(-1)[: start + rows]
-    k, v = (part[where].double().transpose(0, 1) for part in (keys, values))
-    mask = torch.ones(rows, start + rows, dtype=torch.bool).tril(start)
+    keys, values = (_normal(*_pool(rows), seed=seed).to(dtype) for seed in (1, 2))
+    return _attention_error(kernels, dtype, rows, (keys, values), (keys, values))
+
+
+def _attention_over_int8(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    stored, meant = [], []
+    for seed in (1, 2):
+        codes = (40 * _normal(*_pool(rows), seed=seed)).clamp(-127, 127).to(torch.int8)
+        scales = (_normal(*codes.shape[:2], seed=3).abs() / 40).to(torch.bfloat16)
+        stored.append(StoredVectors(codes, scales))
+        meant.append(codes * scales.double()[..., None])
+    return _attention_error(kernels, dtype, rows, stored, meant)
+
+
+def _pool(rows: int) -> tuple[int, int, int]:
+    return -(-(START + rows) // BLOCK) * BLOCK, KV_HEADS, DIM
+
+
+def _attention_error(
+    kernels: CpuKernels,
+    dtype: torch.dtype,
+    rows: int,
+    stored: Sequence[Tensor | StoredVectors],
+    meant: Sequence[Tensor],
+) -> float:
+    """The error of a chunk of `rows` tokens, over blocks that lie in reverse. meant: what is stored."""
+    slots = torch.arange(_pool(rows)[0] // BLOCK - 1, -1, -1)[None] * BLOCK
+    q = _normal(rows, HEADS, DIM).to(dtype)
+    tables = BlockTables(BLOCK, torch.tensor([0]), torch.tensor([rows]), torch.tensor([START]), slots)
+    where = (slots[0][:, None] + torch.arange(BLOCK)).reshape(-1)[: START + rows]
+    k, v = (part[where].double().transpose(0, 1) for part in meant)
+    mask = torch.ones(rows, START + rows, dtype=torch.bool).tril(START)
     expected = F.scaled_dot_product_attention(
         q.double().transpose(0, 1), k, v, attn_mask=mask, enable_gqa=True
     )
-    return _error(kernels.attend(q, keys, values, tables), expected.transpose(0, 1))
+    return _error(kernels.attend(q, stored[0], stored[1], tables), expected.transpose(0, 1))
 
 
 def _encoder_attention(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from turnout.core.errors import ConfigError
 from turnout.core.types.layer_attention import LayerAttention
-from turnout.kernels.dense_attention import DenseAttention
+from turnout.kernels.attention.dense import DenseAttention
 from turnout.models.decoder.decoder import DecoderLayer
 
 __all__ = ["MAX_TOKENS", "Calibration", "Smoothing", "find_smoothing"]

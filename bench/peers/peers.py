@@ -34,6 +34,8 @@ class Setting:
     folder: Path
     gguf: str = ""
     """The type of the GGUF file that Turnout and llama.cpp both serve; empty: each has a model of its own."""
+    kv: str = "paged"
+    """Turnout's KV backend."""
 
     def worker(
         self, name: str, script: str, arguments: list[str], python: Path, variables: dict[str, str]
@@ -85,7 +87,8 @@ def turnout_adapter(setting: Setting) -> Worker:
 def _turnout(setting: Setting, kernels: str, implementation: str = "auto") -> Worker:
     model = str(_gguf(setting, setting.gguf) if setting.gguf else setting.model)
     name = f"turnout {setting.gguf or kernels}" if implementation == "auto" else "turnout, the adapter"
-    arguments = [model, setting.dtype, kernels, _scheme(setting), str(setting.threads), implementation]
+    arguments = [model, setting.dtype, kernels, _scheme(setting), str(setting.threads)]
+    arguments += [implementation, setting.kv]
     return setting.worker(name, "turnout_worker.py", arguments, OWN, THIS_CHECKOUT)
 
 

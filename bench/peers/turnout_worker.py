@@ -1,4 +1,4 @@
-"""Turnout's engine. Arguments: model, dtype, cpu_kernels, quantization, threads, model_impl."""
+"""Turnout's engine. Arguments: model, dtype, cpu_kernels, quantization, threads, model_impl, kv."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.transformers_adapter import family
 from turnout.runner.assembly import build_engine
 
-model, dtype, kernels, quantization, threads, implementation = sys.argv[1:]
+model, dtype, kernels, quantization, threads, implementation, kv = sys.argv[1:]
 torch.set_num_threads(int(threads))
 patch.object(family, "recall", lambda config: None).start()  # the adapter's start is a model's first one
 engine = build_engine(
@@ -26,6 +26,7 @@ engine = build_engine(
         cpu_kernels=kernels,
         quantization=quantization,
         model_impl=implementation,
+        kv=kv,
         max_model_len=1024,
         kv_memory="1GiB",
     )

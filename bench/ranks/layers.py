@@ -26,6 +26,7 @@ from torch import Tensor
 
 from turnout.core.meeting import Meeting
 from turnout.kernels import CpuKernels
+from turnout.kernels.attention.stored import StoredVectors
 from turnout.kernels.choice import native_kernels
 from turnout.kernels.collectives.shm import SharedMemory
 from turnout.kernels.compiled import BlockTables
@@ -62,7 +63,10 @@ class Share:
         ]
         self.head = kernels.pack([_drawn(VOCABULARY // ranks, WIDTH)])
         slots = sequences * CONTEXT
-        pools = [tuple(torch.zeros(2, slots, keys, DIM, dtype=HALF)) for _ in layers]
+        pools = [
+            (StoredVectors(each[0]), StoredVectors(each[1]))
+            for each in torch.zeros(len(layers), 2, slots, keys, DIM, dtype=HALF)
+        ]
         starts = torch.full((sequences,), CONTEXT - 1)
         tables = BlockTables(
             BLOCK,

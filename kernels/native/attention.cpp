@@ -17,10 +17,10 @@ namespace {
 
 constexpr int64_t WORTHWHILE = 1 << 14;  // numbers to write, from which on a second thread is quicker
 
-// Of a layer. A position's keys are `key_line` numbers from those of the next, and lie side by side; its values are
-// `value_line` numbers from those of the next position, and `value_step` from one KV head's to the next one's.
+// What a layer attends to.
 struct Pool {
-    int64_t block_size, key_line, value_line, value_step;
+    const StoredVectors &keys, &values;
+    int64_t block_size;
 };
 
 struct Step {
@@ -73,12 +73,37 @@ struct Block {
         ::find(step.tables + tile.chunk * step.most, pool.block_size, first, count, slots);
     }
 
-    // Where a KV head has its row at each of them; `head`: at slot 0.
+    // Where a KV head has its row at each of them.
     template <typename KV>
-    void point(const KV* head, int64_t line, const KV** rows) const {
-        for (int64_t i = 0; i < count; i++) rows[i] = head + slots[i] * line;
+    void point(const StoredVectors& of, int64_t kv_head, const KV** rows) const {
+        const KV* const head = (const KV*)of.numbers + kv_head * of.step;
+        for (int64_t i = 0; i < count; i++) rows[i] = head + slots[i] * of.line;
+    }
+
+    // What a KV head's codes stand for at each of them.
+    void put_scales(const StoredVectors& of, int64_t kv_head, float* scales) const {
+        const BFloat16* const head = (const BFloat16*)of.scales + kv_head;
+        for (int64_t i = 0; i < count; i++) scales[i] = widen(head[slots[i] * of.scale_line]);
+    }
+
+    // Fetches what `put_scales` will read, of all heads. runs: positions lie side by side, RUN at a time.
+    void fetch_scales(const StoredVectors& of, bool runs) const {
+        constexpr int64_t LINE = Rows<BFloat16>::LINE;
+        const int64_t together = runs ? std::clamp<int64_t>(LINE / of.scale_line, 1, RUN) : 1;
+        for (int64_t i = 0; i < count; i += together)
+            __builtin_prefetch((const BFloat16*)of.scales + slots[i] * of.scale_line, 0, 2);
     }
 };
+
+// Of each row, the number at each position by that position's scale: codes are multiplied as they are, and so are the
+// products of queries with them, and the weights by which they are added.
+void scale_positions(float* scores, int64_t rows, const float* scales) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < POSITIONS; i += WIDTH) {
+            float* const some = scores + r * POSITIONS + i;
+            store(some, load(some) * load(scales + i));
+        }
+}
 
 #if defined(TILES)
 using HalfDesk = TileDesk;
@@ -86,16 +111,26 @@ using HalfDesk = TileDesk;
 using HalfDesk = Desk<BFloat16>;
 #endif
 
-// Where queries and keys both are bfloat16, so are the factors of their products; else they are floats.
+#if defined(TILES) || defined(__AVX512BF16__)
+constexpr bool MULTIPLIES_HALVES = true;
+#else
+constexpr bool MULTIPLIES_HALVES = false;
+#endif
+
+// Where queries and keys both are bfloat16, so are the factors of their products; else they are floats. Codes, which
+// bfloat16 holds exactly, are what an instruction multiplies.
 template <typename Q, typename KV>
-using DeskFor =
-    std::conditional_t<std::is_same_v<Q, BFloat16> && std::is_same_v<KV, BFloat16>, HalfDesk, Desk<float>>;
+constexpr bool AS_HALVES =
+    std::is_same_v<Q, BFloat16> && (IS_CODE<KV> ? MULTIPLIES_HALVES : std::is_same_v<KV, BFloat16>);
+
+template <typename Q, typename KV>
+using DeskFor = std::conditional_t<AS_HALVES<Q, KV>, HalfDesk, Desk<float>>;
 
 // `then`: what comes next, whose first positions are fetched while the last ones of `at` are worked on: a step
 // reads many contexts, and would wait at the beginning of each.
 template <typename Q, typename KV>
-void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* values, Q* out, const Step& step,
-            const Pool& pool, Tile at, Tile then, DeskFor<Q, KV>& desk) {
+void attend(const AttentionRule& rule, const Q* q, Q* out, const Step& step, const Pool& pool, Tile at, Tile then,
+            DeskFor<Q, KV>& desk) {
     const int64_t share = rule.heads / rule.kv_heads, dim = rule.key_dim;
     const int64_t rows = at.tokens * at.share, all = at.kv_heads * rows;  // of a KV head, of the tile
     const int64_t top = step.rows[at.chunk] + at.first, start = step.starts[at.chunk] + at.first;
@@ -111,7 +146,9 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
     Block blocks[2];
     Block *now = &blocks[0], *next = &blocks[1];
     Rows<KV> k = {}, v = {};
-    k.line = pool.block_size % RUN ? 0 : pool.key_line;
+    float key_scales[POSITIONS] = {}, value_scales[POSITIONS] = {};  // of codes alone
+    const bool runs = pool.block_size % RUN == 0;
+    k.line = runs ? pool.keys.line : 0;
     desk.turn_queries(at.kv_heads, rows);
     now->find(rule, step, pool, at, begin);
     for (int64_t first = begin; first < end; first += POSITIONS, std::swap(now, next)) {
@@ -123,20 +160,29 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
             next->find(rule, step, pool, at, first + count);
         else if (then.chunk != at.chunk || then.kv_head != at.kv_head)
             next->find(rule, step, pool, then, begin_of(rule, step, then));
+        if constexpr (IS_CODE<KV>) {
+            next->fetch_scales(pool.keys, runs);
+            next->fetch_scales(pool.values, runs);
+        }
         k.count = v.count = count;
         k.coming = v.coming = next->count;
         for (int64_t each = 0; each < at.kv_heads; each++) {
             const int64_t kv_head = at.kv_head + each, row = each * rows, later = coming.kv_head + each;
-            now->point(keys + kv_head * dim, pool.key_line, k.now);
-            now->point(values + kv_head * pool.value_step, pool.value_line, v.now);
-            next->point(keys + later * dim, pool.key_line, k.next);
-            next->point(values + later * pool.value_step, pool.value_line, v.next);
+            now->point(pool.keys, kv_head, k.now);
+            now->point(pool.values, kv_head, v.now);
+            next->point(pool.keys, later, k.next);
+            next->point(pool.values, later, v.next);
+            if constexpr (IS_CODE<KV>) {
+                now->put_scales(pool.keys, kv_head, key_scales);
+                now->put_scales(pool.values, kv_head, value_scales);
+            }
             desk.put(k, v, rows);
             for (int64_t some = 0; some < at.tokens; some += QUERIES / at.share) {
                 const Tile part = at.part(some, QUERIES / at.share);
                 if (first >= end_of(rule, step, part) || first + count <= begin_of(rule, step, part)) continue;
                 const int64_t its = row + some * at.share, number = part.tokens * at.share;
                 desk.score(its, number, count);
+                if constexpr (IS_CODE<KV>) scale_positions(desk.scores_of(0), number, key_scales);
                 for (int64_t r = 0; r < number; r++) {
                     // Its own position, counted from `first`.
                     const int64_t behind = start + some + r / at.share + 1 - first;
@@ -150,6 +196,7 @@ void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* val
                     hide(desk.scores_of(r), std::min(from, count), std::max<int64_t>(0, until));
                 }
                 soften(desk.scores_of(0), number, desk.softmax_of(its, first > begin));
+                if constexpr (IS_CODE<KV>) scale_positions(desk.scores_of(0), number, value_scales);
                 desk.add_values(its, number, v);
             }
             k.fetch_rest(dim);
@@ -199,8 +246,7 @@ std::vector<Tile> tiles_of(const AttentionRule& rule, const Step& step, int64_t 
 }
 
 template <typename Q, typename KV>
-void run(const AttentionRule& rule, const void* q, const void* keys, const void* values, void* out, const Step& step,
-         const Pool& pool, int threads) {
+void run_over(const AttentionRule& rule, const Q* q, Q* out, const Step& step, const Pool& pool, int threads) {
     const int64_t parts = parts_of(rule, step, threads);
     const std::vector<Tile> tiles = tiles_of(rule, step, parts, threads);
     using Own = OwnDesk<DeskFor<Q, KV>>;
@@ -208,55 +254,73 @@ void run(const AttentionRule& rule, const void* q, const void* keys, const void*
     turnout::take_turns(
         threads, count, [&] { return Own(rule.key_dim, rule.value_dim, (float)(rule.scale * LOG2_E), parts); },
         [&](Own& own, int64_t i) {
-            attend(rule, (const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i],
-                   tiles[std::min(i + threads, count - 1)], own.desk);
+            attend<Q, KV>(rule, q, out, step, pool, tiles[i], tiles[std::min(i + threads, count - 1)], own.desk);
         });
 }
 
+template <typename Q>
+void run(const AttentionRule& rule, const Q* q, Q* out, const Step& step, const Pool& pool, int threads) {
+    switch (pool.keys.kind) {
+        case StoredAs::FLOATS: return run_over<Q, float>(rule, q, out, step, pool, threads);
+        case StoredAs::HALVES: return run_over<Q, BFloat16>(rule, q, out, step, pool, threads);
+        case StoredAs::INT8: return run_over<Q, int8_t>(rule, q, out, step, pool, threads);
+        case StoredAs::FP8: return run_over<Q, Fp8>(rule, q, out, step, pool, threads);
+    }
+}
+
+struct Written {
+    const int64_t* slots;
+    int64_t tokens, heads, dim, stride;
+};
+
 template <typename T, typename KV>
-void write(const T* rows, KV* pool, const int64_t* slots, int64_t tokens, int64_t size, int64_t stride,
-           int threads) {
-    turnout::share_out(threads, tokens, WORTHWHILE / size + 1, [&](int64_t first, int64_t last) {
-        for (int64_t token = first; token < last; token++) {
-            const T* from = rows + token * stride;
-            KV* to = pool + slots[token] * size;
-            for (int64_t i = 0; i < size; i++) narrow(widen(from[i]), to + i);
-        }
+void write_as(const T* rows, const StoredVectors& to, const Written& of, int threads) {
+    turnout::share_out(threads, of.tokens, WORTHWHILE / (of.heads * of.dim) + 1, [&](int64_t first, int64_t last) {
+        for (int64_t token = first; token < last; token++)
+            for (int64_t head = 0; head < of.heads; head++) {
+                const T* const from = rows + token * of.stride + head * of.dim;
+                KV* const numbers = (KV*)to.numbers + of.slots[token] * to.line + head * to.step;
+                if constexpr (IS_CODE<KV>)
+                    ((BFloat16*)to.scales)[of.slots[token] * to.scale_line + head] = encode(from, of.dim, numbers);
+                else
+                    for (int64_t i = 0; i < of.dim; i++) narrow(widen(from[i]), numbers + i);
+            }
     });
+}
+
+template <typename T>
+void write(const T* rows, const StoredVectors& to, const Written& of, int threads) {
+    switch (to.kind) {
+        case StoredAs::FLOATS: return write_as<T, float>(rows, to, of, threads);
+        case StoredAs::HALVES: return write_as<T, BFloat16>(rows, to, of, threads);
+        case StoredAs::INT8: return write_as<T, int8_t>(rows, to, of, threads);
+        case StoredAs::FP8: return write_as<T, Fp8>(rows, to, of, threads);
+    }
 }
 
 }  // namespace
 
 extern "C" {
 
-// rows: [tokens][size], `stride` numbers apart, each into its slot of pool: [slots][size].
-void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t tokens, int64_t size,
-                   int64_t stride, int half, int pool_half, int threads) {
-    if (half)
-        pool_half ? write((const BFloat16*)rows, (BFloat16*)pool, slots, tokens, size, stride, threads)
-                  : write((const BFloat16*)rows, (float*)pool, slots, tokens, size, stride, threads);
-    else
-        pool_half ? write((const float*)rows, (BFloat16*)pool, slots, tokens, size, stride, threads)
-                  : write((const float*)rows, (float*)pool, slots, tokens, size, stride, threads);
+// rows: [tokens][heads][dim], `stride` numbers apart, each into its slot. half: rows are bfloat16, else float32.
+void turnout_write(const void* rows, const StoredVectors* to, const int64_t* slots, int64_t tokens, int64_t heads,
+                   int64_t dim, int64_t stride, int half, int threads) {
+    const bool whole = to->kind < StoredAs::INT8 && to->step == dim;  // heads lie side by side, as one
+    const Written of = {slots, tokens, whole ? 1 : heads, whole ? heads * dim : dim, stride};
+    half ? write((const BFloat16*)rows, *to, of, threads) : write((const float*)rows, *to, of, threads);
 }
 
-// One layer of a step. q: [tokens][heads][key_dim], tokens `stride` numbers apart; keys: [slots][kv_heads][key_dim],
-// slots `key_line` numbers apart; values: [slots][kv_heads][value_dim], slots `value_line` and KV heads `value_step`
-// numbers apart; sinks: [heads], or null; out: [tokens][heads][value_dim]. A chunk's tokens are `lengths` rows from `rows` on, at positions from `starts`
-// on; `tables`: [chunks][most], the slots where its blocks begin. *_half: bfloat16, else float32. Heads share KV heads
-// evenly; a head is 1024 wide at most.
-void turnout_attend(const AttentionRule* rule, const void* q, const void* keys, const void* values,
+// One layer of a step. q: [tokens][heads][key_dim], tokens `stride` numbers apart; keys and values: of one kind; sinks:
+// [heads], or null; out: [tokens][heads][value_dim]. A chunk's tokens are `lengths` rows from `rows` on, at positions from
+// `starts` on; `tables`: [chunks][most], the slots where its blocks begin. half: q and out are bfloat16, else float32.
+// Heads share KV heads evenly; a head is 1024 wide at most.
+void turnout_attend(const AttentionRule* rule, const void* q, const StoredVectors* keys, const StoredVectors* values,
                     const float* sinks, void* out, const int64_t* rows, const int64_t* lengths,
                     const int64_t* starts, const int64_t* tables, int64_t chunks, int64_t most, int64_t stride,
-                    int64_t key_line, int64_t value_line, int64_t value_step, int64_t block_size, int q_half,
-                    int kv_half, int threads) {
+                    int64_t block_size, int half, int threads) {
     const Step step = {rows, lengths, starts, tables, chunks, most, stride, sinks};
-    const Pool pool = {block_size, key_line, value_line, value_step};
-    if (q_half)
-        kv_half ? run<BFloat16, BFloat16>(*rule, q, keys, values, out, step, pool, threads)
-                : run<BFloat16, float>(*rule, q, keys, values, out, step, pool, threads);
-    else
-        kv_half ? run<float, BFloat16>(*rule, q, keys, values, out, step, pool, threads)
-                : run<float, float>(*rule, q, keys, values, out, step, pool, threads);
+    const Pool pool = {*keys, *values, block_size};
+    half ? run(*rule, (const BFloat16*)q, (BFloat16*)out, step, pool, threads)
+         : run(*rule, (const float*)q, (float*)out, step, pool, threads);
 }
 }

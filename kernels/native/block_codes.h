@@ -9,9 +9,7 @@
 
 namespace {
 
-typedef int8_t Small __attribute__((vector_size(WIDTH)));
 typedef uint8_t SmallCounts __attribute__((vector_size(WIDTH)));
-typedef int16_t Wider __attribute__((vector_size(WIDTH * 2)));
 
 // float16, by float32's bits: an exponent that is too small by 112, also where it is 0.
 inline Floats widened(const uint16_t* halves) {
@@ -24,22 +22,15 @@ inline Floats widened(const uint16_t* halves) {
 #endif
 }
 
-// Bytes. GCC takes each by itself where it is to become four times as wide at once: there is an instruction for that,
-// and elsewhere they become twice as wide at a time.
+inline Floats widened(const int8_t* bytes) { return __builtin_convertvector(load_whole(bytes), Floats); }
+
 #if defined(__AVX512F__)
-inline Floats widened(const int8_t* bytes) {
-    return __builtin_convertvector((Ints)_mm512_cvtepi8_epi32(load_as<__m128i>(bytes)), Floats);
-}
 inline Floats widened(const uint8_t* bytes) {
     return __builtin_convertvector((Ints)_mm512_cvtepu8_epi32(load_as<__m128i>(bytes)), Floats);
 }
 #else
-inline Floats widened(const int8_t* bytes) {
-    const Wider wider = __builtin_convertvector(load_as<Small>(bytes), Wider);
-    return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
-}
-inline Floats widened(const uint8_t* bytes) {
-    const Wider wider = __builtin_convertvector(load_as<SmallCounts>(bytes), Wider);
+inline Floats widened(const uint8_t* bytes) {  // in two steps, as `load_whole`
+    const NarrowInts wider = __builtin_convertvector(load_as<SmallCounts>(bytes), NarrowInts);
     return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
 }
 #endif

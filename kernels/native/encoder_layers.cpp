@@ -156,8 +156,11 @@ void attention(const Layer& layer, const void* x, const Step& step) {
         turnout_rotate(q, turn[0], turn[1], step.tokens, rule.heads + rule.kv_heads, rule.key_dim, stride, half,
                        threads);
     }
-    turnout_attend(&rule, q, k, v, nullptr, step.narrow, step.rows, step.lengths, step.starts, step.rows, step.texts,
-                   1, stride, stride, stride, rule.value_dim, step.longest, half, half, threads);
+    const StoredAs kind = half ? StoredAs::HALVES : StoredAs::FLOATS;
+    const StoredVectors keys = {k, nullptr, stride, rule.key_dim, 0, kind};
+    const StoredVectors values = {v, nullptr, stride, rule.value_dim, 0, kind};
+    turnout_attend(&rule, q, &keys, &values, nullptr, step.narrow, step.rows, step.lengths, step.starts, step.rows,
+                   step.texts, 1, stride, step.longest, half, threads);
 }
 
 void mlp(const Layer& layer, const void* x, const Step& step) {

@@ -9,6 +9,17 @@ struct AttentionRule {
     double scale, softcap;
 };
 
+// How numbers are stored: as kernels/attention/stored.py has it.
+enum class StoredAs : int64_t { FLOATS, HALVES, INT8, FP8 };
+
+// Keys or values of a layer: [slots][heads][dim], slots `line` and heads `step` numbers apart. Codes, of INT8 and FP8,
+// have a bfloat16 scale for each vector, [slots][heads], slots `scale_line` apart.
+struct StoredVectors {
+    void *numbers, *scales;
+    int64_t line, step, scale_line;
+    StoredAs kind;
+};
+
 extern "C" {
 int64_t turnout_panel();
 void turnout_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows,
@@ -32,11 +43,10 @@ void turnout_gelu(void* x, int64_t rows, int64_t size, int by_tanh, int half, in
 void turnout_gelu_gate(const void* both, void* out, int64_t rows, int64_t size, int half, int threads);
 void turnout_rotate(void* x, const void* cosine, const void* sine, int64_t tokens, int64_t heads, int64_t dim,
                     int64_t stride, int half, int threads);
-void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t tokens, int64_t size,
-                   int64_t stride, int half, int pool_half, int threads);
-void turnout_attend(const AttentionRule* rule, const void* q, const void* keys, const void* values,
+void turnout_write(const void* rows, const StoredVectors* to, const int64_t* slots, int64_t tokens, int64_t heads,
+                   int64_t dim, int64_t stride, int half, int threads);
+void turnout_attend(const AttentionRule* rule, const void* q, const StoredVectors* keys, const StoredVectors* values,
                     const float* sinks, void* out, const int64_t* rows, const int64_t* lengths,
                     const int64_t* starts, const int64_t* tables, int64_t chunks, int64_t most, int64_t stride,
-                    int64_t key_line, int64_t value_line, int64_t value_step, int64_t block_size, int q_half,
-                    int kv_half, int threads);
+                    int64_t block_size, int half, int threads);
 }

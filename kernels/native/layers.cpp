@@ -21,7 +21,7 @@ struct Layer {
     Linear qkv, out, gate_up, down;  // the last two: of an MLP
     const Mixture* mixture;          // in place of an MLP; null: there is one
     const float* sinks;              // [heads]; may be null
-    void *keys, *values;             // of its pool: [slots][kv_heads][key_dim or value_dim]
+    StoredVectors keys, values;
     AttentionRule rule;
     int64_t rotation;  // which of the step's it turns by
     int64_t group;     // which of the step's says where its keys and values are
@@ -39,7 +39,7 @@ struct Step {
     const void* const* rotations;  // cosine and sine of each, [tokens][key_dim]
     const Group* groups;
     const int64_t *rows, *lengths, *starts;
-    int64_t chunks, block_size, half, pool_half, threads;
+    int64_t chunks, block_size, half, threads;
     double eps;
     // A row for each token. `wide` holds what a joint layer puts out, `narrow` what comes of that.
     void *hidden, *delta, *normed, *wide, *narrow;
@@ -93,8 +93,7 @@ void pick(void* numbers, int64_t size, const Step& step) {
 void attention(const Layer& layer, const Step& step) {
     const AttentionRule& rule = layer.rule;
     const int64_t stride = layer.qkv.outputs, key_width = rule.kv_heads * rule.key_dim;
-    const int64_t value_width = rule.kv_heads * rule.value_dim;
-    const int threads = (int)step.threads, half = (int)step.half, pool_half = (int)step.pool_half;
+    const int threads = (int)step.threads, half = (int)step.half;
     const Group& group = step.groups[layer.group];
     void* const q = step.wide;
     void* const k = step.behind(q, rule.heads * rule.key_dim);
@@ -108,11 +107,10 @@ void attention(const Layer& layer, const Step& step) {
     }
     turnout_rotate(q, turn[0], turn[1], step.tokens, rule.heads + rule.kv_heads, rule.key_dim, stride, half,
                    threads);
-    turnout_write(k, layer.keys, group.written, step.tokens, key_width, stride, half, pool_half, threads);
-    turnout_write(v, layer.values, group.written, step.tokens, value_width, stride, half, pool_half, threads);
-    turnout_attend(&rule, q, layer.keys, layer.values, layer.sinks, step.narrow, step.rows, step.lengths,
-                   step.starts, group.tables, step.chunks, group.most, stride, key_width, value_width,
-                   rule.value_dim, step.block_size, half, pool_half, threads);
+    turnout_write(k, &layer.keys, group.written, step.tokens, rule.kv_heads, rule.key_dim, stride, half, threads);
+    turnout_write(v, &layer.values, group.written, step.tokens, rule.kv_heads, rule.value_dim, stride, half, threads);
+    turnout_attend(&rule, q, &layer.keys, &layer.values, layer.sinks, step.narrow, step.rows, step.lengths,
+                   step.starts, group.tables, step.chunks, group.most, stride, step.block_size, half, threads);
 }
 
 // A layer whose inputs are shared out over ranks: what all of them put out, added up, in `delta`. False: a rank is

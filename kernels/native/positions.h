@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pairs.h"
+#include "stored.h"
 #include "transpose.h"
 
 constexpr int64_t POSITIONS = 64;  // looked at together
@@ -86,27 +87,28 @@ void put_keys(const Rows<T>& rows, int64_t dim, float* keys) {
 
 // The same of pairs, for products of bfloat16 numbers: panels [depth / 2][PANEL][2], `depth` rounded up to a pair.
 // What lies beyond `dim` is left alone.
-inline void put_keys(const Rows<BFloat16>& rows, int64_t dim, int64_t depth, BFloat16* keys) {
-    static const BFloat16 nothing[1024] = {};
+template <typename T>
+void put_keys(const Rows<T>& rows, int64_t dim, int64_t depth, BFloat16* keys) {
+    static const T nothing[1024] = {};
     const int64_t pairs = (dim + 1) / 2, apart = (depth + 1) / 2 * PANEL;
     for (int64_t first = 0; first < rows.count; first += WIDTH) {
         BFloat16* panel = keys + 2 * (first / PANEL * apart + first % PANEL);
-        const BFloat16* row[WIDTH];
+        const T* row[WIDTH];
         for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < rows.count ? rows.now[first + i] : nothing;
         int64_t k = 0;
         for (; 2 * (k + WIDTH) <= dim; k += WIDTH) {
             rows.fetch_some(first, WIDTH, 2 * k);
             Floats square[WIDTH];  // of words, which are only moved
 #pragma GCC unroll 16
-            for (int i = 0; i < WIDTH; i++) square[i] = load_as<Floats>(row[i] + 2 * k);
+            for (int i = 0; i < WIDTH; i++) square[i] = load_pairs(row[i] + 2 * k);
             transpose<1>(square);
 #pragma GCC unroll 16
             for (int i = 0; i < WIDTH; i++) std::memcpy(panel + (k + i) * 2 * PANEL, &square[i], sizeof square[i]);
         }
         for (; k < pairs; k++)
             for (int i = 0; i < WIDTH; i++) {
-                panel[(k * PANEL + i) * 2] = row[i][2 * k];
-                panel[(k * PANEL + i) * 2 + 1] = 2 * k + 1 < dim ? row[i][2 * k + 1] : BFloat16{0};
+                panel[(k * PANEL + i) * 2] = as_half(row[i][2 * k]);
+                panel[(k * PANEL + i) * 2 + 1] = 2 * k + 1 < dim ? as_half(row[i][2 * k + 1]) : BFloat16{0};
             }
     }
 }
@@ -183,6 +185,7 @@ inline void product(int64_t rows, Matrix x, const float* panels, float* out, con
 // sums[R][V * WIDTH] += scores[R][count] · values[count], from `column` on.
 template <int R, int V, typename T>
 inline void weigh_columns(const float* scores, const Rows<T>& values, int64_t column, float* to, int64_t stride) {
+    constexpr int64_t LINE = Rows<T>::LINE;
     Floats sums[R][V] = {};
     for (int64_t i = 0; i < values.count; i++) {
         Floats score[R];
@@ -190,7 +193,8 @@ inline void weigh_columns(const float* scores, const Rows<T>& values, int64_t co
         for (int r = 0; r < R; r++) score[r] = splat(scores[r * POSITIONS + i]);
 #pragma GCC unroll 8
         for (int v = 0; v < V; v++) {
-            if (v % (Rows<T>::LINE / WIDTH) == 0) values.fetch(i, column + v * WIDTH);
+            if (v * WIDTH % LINE == 0 && (V * WIDTH % LINE == 0 || column % LINE == 0))
+                values.fetch(i, column + v * WIDTH);
             const Floats value = load(values.now[i] + column + v * WIDTH);
 #pragma GCC unroll 16
             for (int r = 0; r < R; r++) sums[r][v] += score[r] * value;

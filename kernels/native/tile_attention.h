@@ -24,6 +24,7 @@ struct TileDesk : Sums {
     AlignedVector<BFloat16> keys, weights, values;
     AlignedVector<BFloat16> turned;  // few queries: [KV heads][key_wide / 2][FEW_ROWS][2]
     AlignedVector<float> seen;       // of a block of positions: [QUERIES][wide]
+    AlignedVector<BFloat16> widened_keys, widened_values;  // of codes: [POSITIONS][key_dim or dim]
 
     TileDesk(int64_t key_dim, int64_t value_dim, float scale, int64_t parts)
         : Sums(value_dim, parts),
@@ -60,6 +61,13 @@ struct TileDesk : Sums {
         put_value_pairs(of_values);
     }
 
+    template <typename Code>
+    void put(const Rows<Code>& of_keys, const Rows<Code>& of_values, int64_t rows) {
+        widen_rows(of_keys, key_dim, widened_keys, keys_widened);
+        widen_rows(of_values, dim, widened_values, values_widened);
+        put(keys_widened, values_widened, rows);
+    }
+
     void score(int64_t first, int64_t rows, int64_t count) {
         if (in_place) return score_in_place(first, rows);
         multiply(rows, {&queries[first * key_wide], key_wide}, keys.data(), up(count, PANEL), scores.data(),
@@ -69,7 +77,8 @@ struct TileDesk : Sums {
 
     // All positions of a block are multiplied, those behind the last with zeros: tiles take the smallest sums for
     // zeros, so that one product more would show.
-    void add_values(int64_t first, int64_t rows, const Rows<BFloat16>&) {
+    template <typename KV>
+    void add_values(int64_t first, int64_t rows, const Rows<KV>&) {
         for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&weights[i], load(&scores[i]));
         multiply(rows, {weights.data(), POSITIONS}, values.data(), wide, seen.data(), wide);
         float* const to = sums_of(first);
@@ -82,6 +91,26 @@ struct TileDesk : Sums {
     bool few = false;
     int64_t rows_each = 0;                     // of a KV head, if there are few
     const Rows<BFloat16>* in_place = nullptr;  // keys that are read where they lie
+    Rows<BFloat16> keys_widened, values_widened;
+
+    // `made`: the rows as bfloat16, one behind the other in `numbers`.
+    template <typename Code>
+    static void widen_rows(const Rows<Code>& rows, int64_t width, AlignedVector<BFloat16>& numbers,
+                           Rows<BFloat16>& made) {
+        numbers.resize(POSITIONS * width);
+        made.count = rows.count, made.coming = 0, made.line = width;
+        for (int64_t i = 0; i < rows.count; i++) {
+            BFloat16* const to = &numbers[i * width];
+            made.now[i] = made.next[i] = to;
+            int64_t d = 0;
+            for (; d + 2 * WIDTH <= width; d += 2 * WIDTH) {
+                rows.fetch_some(i, 1, d);
+                const Floats pairs = load_pairs(rows.now[i] + d);
+                std::memcpy(to + d, &pairs, sizeof pairs);
+            }
+            for (; d < width; d++) to[d] = as_half(rows.now[i][d]);
+        }
+    }
 
     struct Run {
         const BFloat16* rows;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -21,6 +21,8 @@ typedef float Floats __attribute__((vector_size(WIDTH * 4)));
 typedef uint32_t Words __attribute__((vector_size(WIDTH * 4)));
 typedef int32_t Ints __attribute__((vector_size(WIDTH * 4)));
 typedef uint16_t Halves __attribute__((vector_size(WIDTH * 2)));
+typedef int16_t NarrowInts __attribute__((vector_size(WIDTH * 2)));
+typedef int8_t SmallInts __attribute__((vector_size(WIDTH)));
 
 struct BFloat16 {
     uint16_t bits;
@@ -39,6 +41,27 @@ inline Floats load(const float* from) { return load_as<Floats>(from); }
 
 inline Floats load(const BFloat16* from) {
     return (Floats)(__builtin_convertvector(load_as<Halves>(from), Words) << 16);
+}
+
+// Bytes. GCC takes each by itself where it is to become four times as wide, or as narrow, at once: there is an
+// instruction for that, and elsewhere this happens in two steps.
+
+inline Ints load_whole(const int8_t* from) {
+#if defined(__AVX512F__)
+    return (Ints)_mm512_cvtepi8_epi32(load_as<__m128i>(from));
+#elif defined(__AVX2__) && !defined(TILES)
+    return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from));
+#else
+    return __builtin_convertvector(__builtin_convertvector(load_as<SmallInts>(from), NarrowInts), Ints);
+#endif
+}
+
+inline SmallInts narrowed(Ints x) {
+#if defined(__AVX512F__)
+    return (SmallInts)_mm512_cvtepi32_epi8((__m512i)x);
+#else
+    return __builtin_convertvector(__builtin_convertvector(x, NarrowInts), SmallInts);
+#endif
 }
 
 inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }

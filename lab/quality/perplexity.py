@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from turnout.core.errors import ConfigError
 from turnout.core.types.layer_attention import LayerAttention
-from turnout.kernels.dense_attention import DenseAttention
+from turnout.kernels.attention.dense import DenseAttention
 from turnout.lab.quality.deviation import Deviation, Quality
 
 __all__ = ["PIECE", "Predict", "measure_deviation", "measure_quality", "of_module"]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend
 from turnout.kernels import CpuKernels
+from turnout.kernels.attention.stored import StoredVectors
 from turnout.kernels.experts import MixtureWeights, NativeExperts
 from turnout.kernels.layers import GatedWeights, InPlace, LayerWeights, NativeLayers, reads_in_place
 from turnout.kernels.linears import LinearWeights
@@ -48,7 +49,7 @@ class NativeStack(DecoderStack):
             self.add_module(name, child)
         self.before = like.before
         self._kernels = kernels
-        self._pools: Sequence[tuple[Tensor, Tensor]] | None = None
+        self._pools: Sequence[tuple[StoredVectors, StoredVectors]] | None = None
         self._joined: NativeLayers | None = None
         """All layers, over `_pools`; None: the kernels cannot compute all of them."""
         self._packed: bool | None = None

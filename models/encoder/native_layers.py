@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.attention_rule import AttentionRule
+from turnout.kernels.attention.rule import AttentionRule
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.integers import address
 from turnout.kernels.linears import LinearStruct, LinearWeights, linear_struct

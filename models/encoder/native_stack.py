@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend
 from turnout.kernels import CpuKernels
-from turnout.kernels.attention_rule import rule_of
+from turnout.kernels.attention.rule import rule_of
 from turnout.kernels.layers import attends_whole_texts
 from turnout.kernels.threads import take_over_threads
 from turnout.models.decoder.layers import Embedding

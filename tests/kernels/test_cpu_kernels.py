@@ -13,9 +13,9 @@ from torch import Tensor
 
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels import CpuKernels
-from turnout.kernels.attention_rule import rule_of
+from turnout.kernels.attention.dense import attend_densely, hidden_from
+from turnout.kernels.attention.rule import rule_of
 from turnout.kernels.compiled import BlockTables, PackedWeights
-from turnout.kernels.dense_attention import attend_densely, hidden_from
 
 DTYPES = [torch.float32, torch.bfloat16]
 TOLERANCE = {

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels import CpuKernels, choose_kernels, cpu_kernels
-from turnout.kernels.attention_rule import rule_of
+from turnout.kernels.attention.dense import hidden_from
+from turnout.kernels.attention.rule import rule_of
 from turnout.kernels.compiled import BlockTables
-from turnout.kernels.dense_attention import hidden_from
 
 SIZES = (16, 37, 384)
 DTYPES = {torch.float32: 2e-6, torch.bfloat16: 2**-7}

@@ -102,11 +102,11 @@ def test_an_llm_leaves_pytorch_its_threads() -> None:
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize(("kv", "left"), [("paged", 1), ("paged:dtype=int8", 2)])
+@pytest.mark.parametrize(("kv", "left"), [("paged", 1), ("paged:attention=torch", 2)])
 def test_pytorch_keeps_its_threads_where_it_multiplies_or_attends_itself(
     kv: str, left: int, tmp_path: Path
 ) -> None:
-    """Experts are computed layer by layer, with PyTorch between them; it attends to KV in 8 bits."""
+    """Experts are computed layer by layer, with PyTorch between them; it attends where that is asked for."""
     shape = Shape(128, 2, 4, 2, 256, 160, max_positions=512, experts=6, top=2, expert_size=128)
     write_random_checkpoint(tmp_path, config_of(shape, "qwen3_moe", dtype="float32"), seed=5)
     torch.set_num_threads(2)

@@ -18,13 +18,17 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels import CpuKernels, choose_kernels, variants
-from turnout.kernels.attention_rule import rule_of
+from turnout.kernels.attention.rule import rule_of
+from turnout.kernels.attention.stored import StoredVectors
 from turnout.kernels.build import compiled_library
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
 from turnout.models.decoder.fused import FusedAttention
 from turnout.models.decoder.packed import PackedEmbedding, PackedLinear
 from turnout.models.random.shapes import Shape, config_of
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.pool import make_storage
+from turnout.plugins.kv_backends.storage.tensors import PoolShape
 from turnout.plugins.quantization.layers.native import NativeLinear
 from turnout.plugins.quantization.schemes.int4 import Int4WeightOnly
 from turnout.plugins.quantization.schemes.int8 import Int8, Int8WeightOnly
@@ -215,17 +219,36 @@ def test_layers_with_rules_are_in_that_call_too(dtype, kernels, tiny_config, che
     assert torch.equal(over_a_pool(module, kernels, rules), together)
 
 
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_over_kv_in_8_bits_are_in_that_call_too(
+    dtype, kind, kernels, tiny_config, checkpoint, load
+) -> None:
+    """To the last bit."""
+    module = load(checkpoint(tiny_config("qwen2"), dtype="bfloat16"), dtype=dtype, kernels=kernels)
+    together = over_a_pool(module, kernels, kind=kind)
+    assert module.model._joined is not None and not torch.equal(together, over_a_pool(module, kernels))
+    module.model._layers = lambda place: None
+    assert torch.equal(over_a_pool(module, kernels, kind=kind), together)
+
+
 @torch.inference_mode()
-def over_a_pool(module: nn.Module, kernels: CpuKernels, rules: Sequence[LayerAttention] = ()) -> torch.Tensor:
+def over_a_pool(
+    module: nn.Module, kernels: CpuKernels, rules: Sequence[LayerAttention] = (), kind: KVDtype = "auto"
+) -> torch.Tensor:
     """The hidden states of a prompt in two chunks, the second among those of another sequence."""
-    pool = pool_of(module, kernels, rules)
+    pool = pool_of(module, kernels, rules, kind)
     first = pool.forward(module, [PROMPT[:9]], starts=[0])
     both = pool.forward(module, [PROMPT[9:], PROMPT[:3]], starts=[9, 0])
     return torch.cat((first, both))
 
 
-def pool_of(module: nn.Module, kernels: CpuKernels, rules: Sequence[LayerAttention] = ()) -> PoolOfBlocks:
-    return PoolOfBlocks(kernels, rules, layers=2, heads=2, dim=16, dtype=module.model.norm.weight.dtype)
+def pool_of(
+    module: nn.Module, kernels: CpuKernels, rules: Sequence[LayerAttention] = (), kind: KVDtype = "auto"
+) -> PoolOfBlocks:
+    shape = PoolShape.of(LayerAttention(2, 2, 16, 16), layers=2, slots=128)
+    storage = make_storage(kind, shape, torch.device("cpu"), module.model.norm.weight.dtype)
+    return PoolOfBlocks(kernels, rules, [storage.stored(layer) for layer in range(2)])
 
 
 class PoolOfBlocks:
@@ -237,14 +260,9 @@ class PoolOfBlocks:
         self,
         kernels: CpuKernels,
         rules: Sequence[LayerAttention],
-        layers: int,
-        heads: int,
-        dim: int,
-        dtype: torch.dtype,
+        pools: Sequence[tuple[StoredVectors, StoredVectors]],
     ) -> None:
-        self.kernels, self.rules = kernels, rules
-        memory = torch.zeros(layers, 2, 128, heads, dim, dtype=dtype)
-        self.pools = [(keys, values) for keys, values in memory]
+        self.kernels, self.rules, self.pools = kernels, rules, pools
 
     def forward(
         self,

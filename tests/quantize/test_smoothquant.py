@@ -15,7 +15,7 @@ from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
-from turnout.kernels.dense_attention import DenseAttention
+from turnout.kernels.attention.dense import DenseAttention
 from turnout.lab.quality.perplexity import measure_deviation, of_module
 from turnout.models.hub.resolve import resolve_model
 from turnout.quantize.smoothquant import Smoothing, find_smoothing

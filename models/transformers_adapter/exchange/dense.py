@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.layer_attention import LayerAttention
-from turnout.kernels.dense_attention import hidden_from
+from turnout.kernels.attention.dense import hidden_from
 
 __all__ = ["DenseAttend"]
 

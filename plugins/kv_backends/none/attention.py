@@ -14,9 +14,9 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.plan import Move, Plan
 from turnout.kernels import cpu_kernels
-from turnout.kernels.attention_rule import rule_of
+from turnout.kernels.attention.dense import attend_densely, hidden_from
+from turnout.kernels.attention.rule import rule_of
 from turnout.kernels.compiled import BlockTables
-from turnout.kernels.dense_attention import attend_densely, hidden_from
 from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import Numbers, padded
 

@@ -12,12 +12,12 @@ from torch import Tensor
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.plan import Chunk
 from turnout.kernels import CpuKernels
-from turnout.kernels.attention_rule import rule_of
+from turnout.kernels.attention.rule import rule_of
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
 from turnout.kernels.ragged import Numbers
 from turnout.plugins.kv_backends.storage.memory_ahead import MemoryAhead
-from turnout.plugins.kv_backends.storage.tensors import PlainStorage, Storage, both_of
+from turnout.plugins.kv_backends.storage.tensors import Storage
 from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
 __all__ = ["CompiledAttention", "why_not_compiled"]
@@ -27,17 +27,17 @@ WIDEST = 1024
 """The widest head that the compiled kernels take."""
 
 
-def why_not_compiled(storage: Storage, rules: Sequence[LayerAttention]) -> Sequence[str]:
-    """Says, for the start-up summary, why compiled kernels cannot attend over `storage`; empty: they can."""
-    plain = "attention in plain PyTorch: the compiled kernels"
-    if any(not isinstance(storage.place(layer)[0], PlainStorage) for layer in range(len(rules))):
-        return [f"{plain} read no KV in 8 bits"]
+def why_not_compiled(rules: Sequence[LayerAttention]) -> Sequence[str]:
+    """Says, for the start-up summary, why compiled kernels cannot attend; empty: they can."""
     widest = max(max(rule.key_dim, rule.value_dim) for rule in rules)
-    return [f"{plain} take heads of {WIDEST} numbers at most, not {widest}"] if widest > WIDEST else []
+    if widest <= WIDEST:
+        return []
+    most = f"heads of {WIDEST} numbers at most, not {widest}"
+    return [f"attention in plain PyTorch: the compiled kernels take {most}"]
 
 
 class CompiledAttention:
-    """Attention over plain storage on a CPU, by the rules of layers, without groups, masks or copies."""
+    """Attention on a CPU, by the rules of layers, without groups, masks or copies."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class CompiledAttention:
         for tensor in storage.tensors:
             kernels.enlarge_pages(tensor)
         self._ahead = MemoryAhead(kernels, storage.tensors)
-        self._layers = [_keys_and_values(storage, layer, rule) for layer, rule in enumerate(rules)]
+        self._layers = [storage.stored(layer) for layer in range(len(rules))]
         self._native = [rule_of(rule) for rule in rules]
         self.in_place: InPlace | None = None
         """The tensors of the step that is bound."""
@@ -67,7 +67,7 @@ class CompiledAttention:
 
         table_of: by layer, the number of the KV group whose block tables it reads.
         """
-        if kernels is None or why_not_compiled(storage, rules):
+        if kernels is None or why_not_compiled(rules):
             return None
         return cls(kernels, storage, rules, table_of)
 
@@ -99,9 +99,3 @@ class CompiledAttention:
         if v is not None:
             self._kernels.write(v, values, written)
         return self._kernels.attend(q, keys, values, tables, self._native[layer], sinks)
-
-
-def _keys_and_values(storage: Storage, layer: int, rule: LayerAttention) -> tuple[Tensor, Tensor]:
-    """Those of a layer, [slots, kv_heads, key_dim or value_dim]; values may be a part of the keys."""
-    shelf, number = storage.place(layer)
-    return both_of([tensor[number] for tensor in shelf.tensors], rule.value_dim)

@@ -20,7 +20,7 @@ from turnout.core.interfaces.attention import AttentionCapabilities
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.plan import Chunk, Move, Plan
 from turnout.kernels import cpu_kernels
-from turnout.kernels.dense_attention import attend_densely, hidden_from
+from turnout.kernels.attention.dense import attend_densely, hidden_from
 from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.layers import InPlace
 from turnout.plugins.kv_backends.storage.block_copies import block_copier
@@ -69,7 +69,7 @@ class GroupedAttention(ABC):
         self._kinds = list(dict.fromkeys((table, rule.window) for table, rule in pairs))
         kernels = cpu_kernels(context.kernels)
         self._compiled = CompiledAttention.over(self.storage, pool.rules, kernels, pool.table_of)
-        self.summary: Sequence[str] = () if kernels is None else why_not_compiled(self.storage, pool.rules)
+        self.summary: Sequence[str] = () if kernels is None else why_not_compiled(pool.rules)
         self.capabilities = AttentionCapabilities(in_place=self._compiled is not None)
         self._copier = block_copier(self.storage.tensors, pool.swap)
         self._device = device

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from turnout.core.errors import ModelError
 from turnout.core.types.layer_attention import LayerAttention
+from turnout.kernels.attention.stored import StoredVectors
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.scaled import Fp8Storage, Int8Storage
 from turnout.plugins.kv_backends.storage.tensors import PlainStorage, PoolShape, Storage
@@ -114,6 +115,10 @@ class LayeredStorage(Storage):
     def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
         storage, number = self._places[layer]
         return storage.read(number, where)
+
+    def stored(self, layer: int) -> tuple[StoredVectors, StoredVectors]:
+        storage, number = self._places[layer]
+        return storage.stored(number)
 
     def place(self, layer: int) -> tuple[Storage, int]:
         return self._places[layer]

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.errors import ConfigError
+from turnout.kernels.attention.stored import StoredVectors
 from turnout.plugins.kv_backends.storage.tensors import (
     Lane,
     PoolShape,
@@ -49,6 +50,8 @@ class ScaledStorage(Storage):
 
     top: ClassVar[float]
     """The largest code."""
+    dtype: ClassVar[torch.dtype]
+    """What a code is."""
 
     def __init__(self, shape: PoolShape, device: torch.device, compute: torch.dtype) -> None:
         # Keys and values of one width are side by side: for a few tokens the number of calls counts more than
@@ -84,6 +87,16 @@ class ScaledStorage(Storage):
         self.decode(codes, vectors)
         return vectors.mul_(part.scales.read(layer, where).unsqueeze(-1))
 
+    def stored(self, layer: int) -> tuple[StoredVectors, StoredVectors]:
+        codes = [part.codes.tensor[layer].view(self.dtype) for part in self._parts]
+        scales = [part.scales.tensor[layer] for part in self._parts]
+        if self._joint:
+            codes, scales = [
+                [both[0][:, : self._kv_heads], both[0][:, self._kv_heads :]] for both in (codes, scales)
+            ]
+        keys, values = both_of(codes, self._value_dim)
+        return StoredVectors(keys, scales[0]), StoredVectors(values, scales[-1])
+
     @abstractmethod
     def encode(self, numbers: Tensor) -> Tensor:
         """The int8 codes of float32 numbers between -top and top, apart from rounding, in the same shape."""
@@ -97,6 +110,7 @@ class Int8Storage(ScaledStorage):
     """Integers from -127 to 127, with an error of at most half a scale."""
 
     top = 127.0
+    dtype = torch.int8
 
     def encode(self, numbers: Tensor) -> Tensor:
         return numbers.round_().to(torch.int8)
@@ -112,6 +126,7 @@ class Fp8Storage(ScaledStorage):
     """
 
     top = 448.0
+    dtype = torch.float8_e4m3fn
 
     def __init__(self, shape: PoolShape, device: torch.device, compute: torch.dtype) -> None:
         if compute not in _WIDENING:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.layer_attention import LayerAttention
+from turnout.kernels.attention.stored import StoredVectors
 
 __all__ = ["Lane", "PlainStorage", "PoolShape", "Scratch", "Storage", "both_of", "stored_of", "zeros"]
 
@@ -64,6 +65,10 @@ class Storage(ABC):
         where: a slice of slots, or the numbers of units. The result is valid until the next call.
         """
 
+    @abstractmethod
+    def stored(self, layer: int) -> tuple[StoredVectors, StoredVectors]:
+        """Keys and values of a layer as they are stored, for kernels that read and write them in place."""
+
     def place(self, layer: int) -> tuple[Storage, int]:
         """The storage of the layer's shape, and the number that the layer has in its tensors."""
         return self, layer
@@ -94,6 +99,10 @@ class PlainStorage(Storage):
             pairs = zip(self._computed, found, strict=True)
             found = [scratch.take(len(rows)).copy_(rows) for scratch, rows in pairs]
         return both_of(found, self._value_dim)
+
+    def stored(self, layer: int) -> tuple[StoredVectors, StoredVectors]:
+        keys, values = both_of([lane.tensor[layer] for lane in self._lanes], self._value_dim)
+        return StoredVectors(keys), StoredVectors(values)
 
 
 def stored_of(k: Tensor, v: Tensor | None) -> Sequence[Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from turnout.core.errors import CollectiveError
 from turnout.core.meeting import Meeting
 from turnout.kernels import CpuKernels
+from turnout.kernels.attention.stored import StoredVectors
 from turnout.kernels.collectives.shm import SharedMemory
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.integers import Precision
@@ -67,7 +68,8 @@ def computed(
 ) -> Tensor:
     """What comes of a prompt, as that rank has it."""
     layers = [weights(kernels, layer, rank, ranks, group, integers) for layer in range(LAYERS)]
-    pools = [(torch.zeros(16, KEYS // ranks, DIM), torch.zeros(16, KEYS // ranks, DIM)) for _ in layers]
+    shape = 16, KEYS // ranks, DIM
+    pools = [(StoredVectors(torch.zeros(shape)), StoredVectors(torch.zeros(shape))) for _ in layers]
     tables = BlockTables(16, *(torch.tensor([each]) for each in (0, TOKENS, 0)), torch.tensor([[0]]))
     hidden = torch.randn(TOKENS, SIZE, generator=torch.Generator().manual_seed(99))
     angles = torch.arange(TOKENS)[:, None, None] * torch.ones(1, 1, DIM) * 0.1
