@@ -12,7 +12,7 @@ from torch import Tensor
 __all__ = ["KINDS", "StoredStruct", "StoredVectors", "as_stored"]
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2, torch.float8_e4m3fn: 3}
-"""By the dtype of numbers: the kinds of ``native/kernels.h``."""
+"""``StoredAs`` of ``native/kernels.h``, by the dtype of numbers."""
 
 
 class StoredStruct(ctypes.Structure):

@@ -95,8 +95,8 @@ struct Block {
     }
 };
 
-// Of each row, the number at each position by that position's scale: codes are multiplied as they are, and so are the
-// products of queries with them, and the weights by which they are added.
+// Multiplies the number of each row at each position by that position's scale. Codes are multiplied as they are: a key's
+// scale meets its scores, and a value's its weights.
 void scale_positions(float* scores, int64_t rows, const float* scales) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < POSITIONS; i += WIDTH) {
@@ -117,8 +117,8 @@ constexpr bool MULTIPLIES_HALVES = true;
 constexpr bool MULTIPLIES_HALVES = false;
 #endif
 
-// Where queries and keys both are bfloat16, so are the factors of their products; else they are floats. Codes, which
-// bfloat16 holds exactly, are what an instruction multiplies.
+// Where queries and keys both are bfloat16, so are the factors of their products; else they are floats. Of codes, which
+// either holds exactly, they are bfloat16 where an instruction multiplies such.
 template <typename Q, typename KV>
 constexpr bool AS_HALVES =
     std::is_same_v<Q, BFloat16> && (IS_CODE<KV> ? MULTIPLIES_HALVES : std::is_same_v<KV, BFloat16>);

@@ -62,21 +62,9 @@ constexpr int UNSIGNED_BITS = 8;
 
 inline Ints splat(int32_t word) { return word - Ints{}; }
 
-// The largest magnitude. What is not a number, or infinite, makes the result NaN.
+// The largest size, by which integers are scaled; not 0.
 template <typename X>
 inline float largest(const X* x, int64_t size) {
-    Floats most = {}, wrong = {};
-    int64_t i = 0;
-    for (; i + WIDTH <= size; i += WIDTH) {
-        const Floats value = load(x + i);
-        most = larger(most, larger(value, -value));
-        wrong += value - value;
-    }
-    float found = 1e-30f, rest = sum(wrong);
-    for (int lane = 0; lane < WIDTH; lane++) found = std::max(found, most[lane]);
-    for (; i < size; i++) {
-        const float value = widen(x[i]);
-        found = std::max(found, std::max(value, -value)), rest += value - value;
-    }
-    return found + rest;
+    const float most = largest_size(x, size);
+    return most < 1e-30f ? 1e-30f : most;
 }

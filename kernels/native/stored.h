@@ -80,18 +80,6 @@ inline void store(Fp8* to, Floats x) {
     std::memcpy(to, &kept, sizeof kept);
 }
 
-// The largest size among x. What is not a number, or infinite, makes the result NaN.
-template <typename X>
-inline float largest_size(const X* x, int64_t count) {
-    float most = 0.0f, wrong = 0.0f;
-    for (int64_t i = 0; i < count; i++) {
-        const float value = widen(x[i]);
-        most = std::max(most, std::max(value, -value));
-        wrong += value - value;
-    }
-    return most + wrong;
-}
-
 // A vector as codes; returns their scale.
 template <typename X, typename Code>
 inline BFloat16 encode(const X* x, int64_t dim, Code* codes) {

@@ -137,6 +137,26 @@ inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 
+// The largest size among x. What is not a number, or infinite, makes the result NaN.
+template <typename X>
+inline float largest_size(const X* x, int64_t count) {
+    Floats most = {}, wrong = {};
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH) {
+        const Floats value = load(x + i);
+        most = larger(most, larger(value, -value));
+        wrong += value - value;
+    }
+    float found = 0, rest = sum(wrong);
+    for (int lane = 0; lane < WIDTH; lane++) found = most[lane] > found ? most[lane] : found;
+    for (; i < count; i++) {
+        const float value = widen(x[i]), size = value < 0 ? -value : value;
+        found = size > found ? size : found;
+        rest += value - value;
+    }
+    return found + rest;
+}
+
 // The hyperbolic tangent, to a few units in the last place: a rational function of x, as Eigen has it.
 inline Floats tangent(Floats x) {
     x = larger(smaller(x, splat(7.90531110763549805f)), splat(-7.90531110763549805f));
