@@ -271,6 +271,11 @@ class EngineConfig(Config):
         description="Tokens in a KV block, for backends that have blocks; default: the backend's own.",
     )
     """The same as the backend's option `block_size`. Backends without blocks refuse it."""
+    kv_cache_dtype: str | None = Field(
+        None,
+        description="Dtype in which keys and values are stored, such as `int8`; default: the backend's own.",
+    )
+    """The same as the backend's option `dtype`; see [quantized KV](../explanation/quantized-kv.md)."""
     format: str | None = Field(
         None,
         description="Format in which the model writes reasoning and tool calls; default: found by the chat "

@@ -38,10 +38,13 @@ def register_admissions(register: Register) -> None:
 
 @hookimpl
 def register_kv_backends(register: Register) -> None:
-    register("contiguous", "turnout.plugins.kv_backends.contiguous.backend:Contiguous")
+    dtype = Flag("kv_cache_dtype", "dtype")
+    register("contiguous", "turnout.plugins.kv_backends.contiguous.backend:Contiguous", flags=[dtype])
     register("none", "turnout.plugins.kv_backends.none.backend:NoKV")
     register(
-        "paged", "turnout.plugins.kv_backends.paged.backend:Paged", flags=[Flag("block_size", "block_size")]
+        "paged",
+        "turnout.plugins.kv_backends.paged.backend:Paged",
+        flags=[Flag("block_size", "block_size"), dtype],
     )
 
 

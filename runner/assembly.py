@@ -50,6 +50,7 @@ from turnout.runner.policies import (
     build_observers,
     build_policies,
     build_scheduler,
+    describe_kv,
     serving,
     show_figures,
 )
@@ -306,7 +307,7 @@ class _Parts:
             vocab_size=self.checkpoint.spec.vocab_size,
             # The decoding's own defaults, then the checkpoint's.
             defaults={**sampling_defaults(self.checkpoint.generation), **self.policies.defaults},
-            kv=str(PluginSpec.parse(self.config.kv)),
+            kv=describe_kv(self.resources.registry, self.config),
             kv_bytes_per_token=self.budget.bytes_per_token,
             host_memory=self._host_memory(),
             eos_token_ids=sorted(self.checkpoint.eos_token_ids),
@@ -330,7 +331,7 @@ class _Parts:
             "tokenizer": tokenizer_digest(self.checkpoint.folder),
             "dtype": str(self.setup.dtype).removeprefix("torch."),
             "quantization": config.quantization,
-            "KV backend": str(PluginSpec.parse(config.kv)),
+            "KV backend": describe_kv(self.resources.registry, config),
             "decoding": config.decoding,
             "context length": str(self.budget.max_model_len),
         }
@@ -390,7 +391,9 @@ def _quantizer_options(registry: Registry, config: EngineConfig) -> set[str]:
 
 def _describe_policies(registry: Registry, config: EngineConfig, quantization: str) -> str:
     *wrapping, decoding = [str(choice) for choice in policy_choices(registry, config, "decoding")]
-    chosen = f"scheduler {config.scheduler}, kv {config.kv}, quantization {quantization}, "
+    chosen = (
+        f"scheduler {config.scheduler}, kv {describe_kv(registry, config)}, quantization {quantization}, "
+    )
     beside = ("kv_eviction", "length_predictor", "admission")
     chosen_ones = {field: getattr(config, field) for field in beside}
     named = [

@@ -51,7 +51,7 @@ def _those_that_do(registry: Registry, asked: frozenset[AttentionFeature]) -> st
 
 
 OF_DECODERS = (
-    *("kv_memory", "kv_eviction", "swap_memory", "preemption", "block_size"),
+    *("kv_memory", "kv_eviction", "swap_memory", "preemption", "block_size", "kv_cache_dtype"),
     *("spec_draft", "spec_ngram", "spec_tokens"),
 )
 """Settings that an encoder has nothing to do with: it keeps no keys and values, and drafts nothing."""

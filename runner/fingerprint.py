@@ -46,8 +46,9 @@ def _computing(config: EngineConfig, setup: ComputeSetup) -> Iterator[bytes]:
     machine = torch.cuda.get_device_name(device) if cuda else torch.backends.cpu.get_cpu_capability()
     native = cpu_kernels(setup.context.kernels)
     kernels = type(setup.context.kernels).__name__ if native is None else native.variant
-    chosen = config.model_impl, config.quantization, config.kv, config.decoding, *config.logits_processor
-    for part in (device.type, machine, str(setup.dtype), kernels, torch.__version__, *chosen):
+    chosen = config.model_impl, config.quantization, config.kv, config.kv_cache_dtype, config.decoding
+    computed = device.type, machine, str(setup.dtype), kernels, torch.__version__
+    for part in (*computed, *chosen, *config.logits_processor):
         yield str(part).encode()
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "build_policies",
     "build_preemption",
     "build_scheduler",
+    "describe_kv",
     "kv_for_model",
     "serving",
     "show_figures",
@@ -138,6 +139,12 @@ def build_kv(registry: Registry, config: EngineConfig) -> KVBackend:
     """Raises ConfigError or PluginError, naming plugin and option."""
     *_, (spec, given) = policy_choices(registry, config, "kv")
     return registry.create("kv", spec, **given)
+
+
+def describe_kv(registry: Registry, config: EngineConfig) -> str:
+    """The KV backend of the configuration and its options, those of flags too, as `NAME:option=value,…`."""
+    *_, choice = policy_choices(registry, config, "kv")
+    return str(PluginSpec.parse(str(choice)))
 
 
 def serving(policies: PoliciesT, spec: ModelSpec) -> PoliciesT:

@@ -198,6 +198,8 @@ def test_a_missing_file_is_named(served: Served, tmp_path: Path) -> None:
         ("--kv paged:blok_size=1", "did you mean 'block_size'?"),
         ("--kv paged:block_size=many", "block_size: "),
         ("--kv contiguous:dtype=int4", "dtype: Input should be 'auto', 'bfloat16', 'int8' or 'fp8'"),
+        ("--kv-cache-dtype int4", "dtype: Input should be 'auto', 'bfloat16', 'int8' or 'fp8'"),
+        ("--kv paged:dtype=int8 --kv-cache-dtype fp8", "dtype given twice: as an option and by a flag"),
         ("--kv-eviction lruu", "; did you mean 'lru'?"),
         ("--swap-memory much", "expected a number with a unit"),
         ("--preemption never", "'recompute'"),

@@ -28,7 +28,13 @@ def test_what_only_decides_when_changes_nothing(options: dict[str, object]) -> N
 
 @pytest.mark.parametrize(
     "options",
-    [{"dtype": "bfloat16"}, {"quantization": "int8"}, {"kv": "paged:dtype=int8"}, {"decoding": "beam"}],
+    [
+        {"dtype": "bfloat16"},
+        {"quantization": "int8"},
+        {"kv": "paged:dtype=int8"},
+        {"kv_cache_dtype": "int8"},
+        {"decoding": "beam"},
+    ],
 )
 def test_what_decides_tokens_changes_it(options: dict[str, object]) -> None:
     assert of(**options) != of()

@@ -35,6 +35,8 @@ def test_a_flag_is_an_option_of_the_plugin_that_declares_it() -> None:
     assert chosen(kv="paged:prefix_caching=false", block_size=8) == [
         "paged:prefix_caching=false,block_size=8"
     ]
+    assert chosen(kv_cache_dtype="int8") == ["paged:dtype=int8"]
+    assert chosen(kv="contiguous", kv_cache_dtype="fp8") == ["contiguous:dtype=fp8"]
     assert chosen() == ["paged"]
 
 

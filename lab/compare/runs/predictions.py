@@ -12,7 +12,7 @@ from turnout.runner.policies import build_kv
 __all__ = ["different_predictions", "predicting_options"]
 
 DECIDING = ("model", "revision", "quantization", "dtype", "device")
-KV = ("kv", "block_size", "plugins_folder", "disable_plugin")
+KV = ("kv", "block_size", "kv_cache_dtype", "plugins_folder", "disable_plugin")
 """The KV backend, its options, and the plugins to find it among."""
 BESIDE = (
     *KV,
