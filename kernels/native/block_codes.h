@@ -22,7 +22,7 @@ inline Floats widened(const uint16_t* halves) {
 #endif
 }
 
-inline Floats widened(const int8_t* bytes) { return __builtin_convertvector(load_whole(bytes), Floats); }
+inline Floats widened(const int8_t* bytes) { return load(bytes); }
 
 #if defined(__AVX512F__)
 inline Floats widened(const uint8_t* bytes) {

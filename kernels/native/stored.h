@@ -19,8 +19,6 @@ constexpr float TOP = std::is_same_v<T, int8_t> ? 127.0f : 448.0f;  // the large
 
 constexpr float LEAST_SCALE = 1.17549435e-38f;  // so that vectors of zeros can be divided by theirs
 
-inline Floats load(const int8_t* from) { return __builtin_convertvector(load_whole(from), Floats); }
-
 inline float widen(int8_t x) { return x; }
 
 // Numbers below 2^-6 are multiples of 2^-9; the others have float32's form, with fewer bits.

@@ -56,6 +56,8 @@ inline Ints load_whole(const int8_t* from) {
 #endif
 }
 
+inline Floats load(const int8_t* from) { return __builtin_convertvector(load_whole(from), Floats); }
+
 inline SmallInts narrowed(Ints x) {
 #if defined(__AVX512F__)
     return (SmallInts)_mm512_cvtepi32_epi8((__m512i)x);

@@ -77,9 +77,7 @@ class ScaledStorage(Storage):
 
     def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
         found = [self._read(part, layer, where) for part in self._parts]
-        if self._joint:
-            return found[0][:, : self._kv_heads], found[0][:, self._kv_heads :]
-        return both_of(found, self._value_dim)
+        return both_of(self._apart(found), self._value_dim)
 
     def _read(self, part: _Part, layer: int, where: Tensor | slice) -> Tensor:
         codes = part.codes.read(layer, where)
@@ -88,14 +86,14 @@ class ScaledStorage(Storage):
         return vectors.mul_(part.scales.read(layer, where).unsqueeze(-1))
 
     def stored(self, layer: int) -> tuple[StoredVectors, StoredVectors]:
-        codes = [part.codes.tensor[layer].view(self.dtype) for part in self._parts]
-        scales = [part.scales.tensor[layer] for part in self._parts]
-        if self._joint:
-            codes, scales = [
-                [both[0][:, : self._kv_heads], both[0][:, self._kv_heads :]] for both in (codes, scales)
-            ]
+        codes = self._apart([part.codes.tensor[layer].view(self.dtype) for part in self._parts])
+        scales = self._apart([part.scales.tensor[layer] for part in self._parts])
         keys, values = both_of(codes, self._value_dim)
         return StoredVectors(keys, scales[0]), StoredVectors(values, scales[-1])
+
+    def _apart(self, found: list[Tensor]) -> Sequence[Tensor]:
+        """Of what each part has: what keys have, and what values have unless they are in the keys."""
+        return found[0].tensor_split(2, dim=1) if self._joint else found
 
     @abstractmethod
     def encode(self, numbers: Tensor) -> Tensor:
