@@ -1,7 +1,7 @@
 // What blocks hold: codes as floats, and scales, of a vector of columns.
 #pragma once
 
-#if defined(__AVX512F__)
+#if defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -15,6 +15,8 @@ typedef uint8_t SmallCounts __attribute__((vector_size(WIDTH)));
 inline Floats widened(const uint16_t* halves) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_cvtph_ps(load_as<__m256i>(halves));
+#elif defined(__F16C__) && !defined(TILES)
+    return (Floats)_mm256_cvtph_ps(load_as<__m128i>(halves));
 #else
     const Words bits = __builtin_convertvector(load_as<Halves>(halves), Words);
     const Floats size = (Floats)((bits & 0x7fffu) << 13) * 0x1p112f;
@@ -55,6 +57,15 @@ inline Floats of_six(Words low, Words high) {
 #else
     return __builtin_convertvector((Ints)((low & 15u) | (high & 3u) << 4) - 32, Floats);
 #endif
+}
+
+// What of a block comes near while the codes of `INPUTS` of its inputs are read: all of it, or a fourth beside each pair.
+template <int INPUTS, int FOURTHS = 1, typename B>
+inline void fetch_ahead(const B& block, int64_t k, int fourth = 0) {
+    constexpr int64_t BYTES = (int64_t)sizeof(B) * INPUTS / B::INPUTS;
+    const char* const soon = (const char*)&block + AHEAD + k / INPUTS * BYTES;
+#pragma GCC unroll 8
+    for (int64_t i = 64 * fourth; i < BYTES; i += 64 * FOURTHS) __builtin_prefetch(soon + i);
 }
 
 // What is read of WIDTH columns at once, for STEP inputs, and of that the codes of input s.
@@ -99,14 +110,12 @@ struct Read<Block6K> {
     Floats input(int s) const { return of_six(low >> (4 * s), high >> (2 * s)); }
 };
 
-// What makes weights of the codes of WIDTH columns, for SHARED inputs. Products of codes and scales are exact in
-// float32: one rounding is left where an offset is taken away, as in the numbers that the file stands for.
+// The scales, and offsets, of WIDTH columns for SHARED inputs.
 template <typename B>
 struct Scale {
     Floats scale;
     Scale() = default;
     Scale(const B& block, int64_t, int v) : scale(widened(block.scale + v * WIDTH)) {}
-    Floats weight(Floats code) const { return code * scale; }
 };
 
 template <>
@@ -116,7 +125,6 @@ struct Scale<Block4K> {
     Scale(const Block4K& block, int64_t k, int v)
         : scale(widened(block.scale + v * WIDTH) * widened(block.scales[k / Block4K::SHARED] + v * WIDTH)),
           offset(widened(block.offset + v * WIDTH) * widened(block.offsets[k / Block4K::SHARED] + v * WIDTH)) {}
-    Floats weight(Floats code) const { return code * scale - offset; }
 };
 
 template <>
@@ -125,7 +133,6 @@ struct Scale<Block6K> {
     Scale() = default;
     Scale(const Block6K& block, int64_t k, int v)
         : scale(widened(block.scale + v * WIDTH) * widened(block.scales[k / Block6K::SHARED] + v * WIDTH)) {}
-    Floats weight(Floats code) const { return code * scale; }
 };
 
 }  // namespace

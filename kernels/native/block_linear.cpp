@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "block_codes.h"
 #include "block_pairs.h"
 #include "block_tiles.h"
+#include "block_weights.h"
 #include "kernels.h"
 #include "linears.h"
 #include "panel_rows.h"
@@ -26,28 +26,27 @@ inline void tile_blocks(Matrix x, const B* panels, int64_t apart, int64_t depth,
     Floats sums[G][R][VECTORS] = {};
     for (int64_t begin = 0; begin < depth; begin += B::INPUTS, panels++)
         for (int64_t part = 0; part < B::INPUTS; part += B::SHARED) {
-            Scale<B> scale[G][VECTORS];
+            Weights<B> weights[G][VECTORS];
 #pragma GCC unroll 4
             for (int g = 0; g < G; g++)
 #pragma GCC unroll 4
-                for (int v = 0; v < VECTORS; v++) scale[g][v] = Scale<B>(panels[g * apart], part, v);
-            for (int64_t k = part; k < part + B::SHARED; k += Read<B>::STEP) {
-                Read<B> read[G][VECTORS];
+                for (int v = 0; v < VECTORS; v++) weights[g][v] = Weights<B>(panels[g * apart], part, v);
+            for (int64_t k = part; k < part + B::SHARED; k += Placed<B>::STEP) {
+                Placed<B> codes[G][VECTORS];
 #pragma GCC unroll 4
                 for (int g = 0; g < G; g++) {
                     const B& block = panels[g * apart];
-                    if constexpr (R <= FETCHED)
-                        __builtin_prefetch((const char*)&block + AHEAD + k * sizeof(B) / B::INPUTS);
+                    if constexpr (R <= FETCHED) fetch_ahead<Placed<B>::STEP>(block, k);
 #pragma GCC unroll 4
-                    for (int v = 0; v < VECTORS; v++) read[g][v] = Read<B>(block, k, v);
+                    for (int v = 0; v < VECTORS; v++) codes[g][v] = Placed<B>(block, k, v);
                 }
 #pragma GCC unroll 8
-                for (int s = 0; s < Read<B>::STEP; s++)
+                for (int s = 0; s < Placed<B>::STEP; s++)
 #pragma GCC unroll 4
                     for (int g = 0; g < G; g++) {
                         Floats columns[VECTORS];
 #pragma GCC unroll 4
-                        for (int v = 0; v < VECTORS; v++) columns[v] = scale[g][v].weight(read[g][v].input(s));
+                        for (int v = 0; v < VECTORS; v++) columns[v] = weights[g][v].of(codes[g][v].at(s), s);
 #pragma GCC unroll 16
                         for (int r = 0; r < R; r++) {
                             const Floats value = splat(x.data[r * x.stride + begin + k + s]);
@@ -77,10 +76,14 @@ void few_columns(Matrix x, const Blocks& layer, float* out, int64_t panel) {
     }
 }
 
+// Panels to go through at once: fewer than TOGETHER where registers are few, and what widens codes needs some.
+template <int R, typename B>
+constexpr int SIDE = WIDTH == 16 ? TOGETHER<R> : R == 1 && !std::is_same_v<B, Block6K> ? 2 : 1;
+
 // Few rows go through panels from end to end, as they lie in memory.
 template <int R, typename B>
 void few_rows(Matrix x, const Blocks& layer, float* out, int64_t panel, int64_t last) {
-    for (; panel + TOGETHER<R> <= last; panel += TOGETHER<R>) few_columns<R, TOGETHER<R>, B>(x, layer, out, panel);
+    for (; panel + SIDE<R, B> <= last; panel += SIDE<R, B>) few_columns<R, SIDE<R, B>, B>(x, layer, out, panel);
     for (; panel < last; panel++) few_columns<R, 1, B>(x, layer, out, panel);
 }
 
@@ -89,11 +92,11 @@ void widen_panel(const B* blocks, int64_t depth, float* to) {
     for (int64_t begin = 0; begin < depth; begin += B::INPUTS, blocks++)
         for (int64_t part = 0; part < B::INPUTS; part += B::SHARED)
             for (int v = 0; v < VECTORS; v++) {
-                const Scale<B> scale(*blocks, part, v);
-                for (int64_t k = part; k < part + B::SHARED; k += Read<B>::STEP) {
-                    const Read<B> read(*blocks, k, v);
-                    for (int s = 0; s < Read<B>::STEP; s++)
-                        store(to + (begin + k + s) * PANEL + v * WIDTH, scale.weight(read.input(s)));
+                const Weights<B> weights(*blocks, part, v);
+                for (int64_t k = part; k < part + B::SHARED; k += Placed<B>::STEP) {
+                    const Placed<B> codes(*blocks, k, v);
+                    for (int s = 0; s < Placed<B>::STEP; s++)
+                        store(to + (begin + k + s) * PANEL + v * WIDTH, weights.of(codes.at(s), s));
                 }
             }
 }
@@ -140,12 +143,12 @@ void gather(const B* packed, const int64_t* tokens, float* out, int64_t count, i
         const B* block = packed + tokens[row] / PANEL * (inputs / B::INPUTS);
         const int64_t column = tokens[row] % PANEL, lane = column % WIDTH;
         const int v = (int)(column / WIDTH);
-        for (int64_t k = 0; k < inputs; k += Read<B>::STEP) {
+        for (int64_t k = 0; k < inputs; k += Placed<B>::STEP) {
             const B& of = block[k / B::INPUTS];
             const int64_t in_block = k % B::INPUTS;
-            const Scale<B> scale(of, in_block, v);
-            const Read<B> read(of, in_block, v);
-            for (int s = 0; s < Read<B>::STEP; s++) out[row * inputs + k + s] = scale.weight(read.input(s))[lane];
+            const Weights<B> weights(of, in_block, v);
+            const Placed<B> codes(of, in_block, v);
+            for (int s = 0; s < Placed<B>::STEP; s++) out[row * inputs + k + s] = weights.of(codes.at(s), s)[lane];
         }
     }
 }

@@ -94,21 +94,12 @@ struct Eight<Block8> {
     Words pair(int s) const { return paired(input(s), input(s + 4)); }
 };
 
-// What of a block comes near while the codes of eight inputs are read: all of it, or a fourth beside each pair.
-template <typename B, int FOURTHS = 1>
-inline void fetch_ahead(const B& block, int64_t k, int fourth = 0) {
-    constexpr int64_t BYTES = (int64_t)sizeof(B) * 8 / B::INPUTS;
-    const char* const soon = (const char*)&block + AHEAD + k / 8 * BYTES;
-#pragma GCC unroll 8
-    for (int64_t i = 64 * fourth; i < BYTES; i += 64 * FOURTHS) __builtin_prefetch(soon + i);
-}
-
 // Codes of a panel at a step: [INPUTS / 2][PANEL] pairs.
 template <typename B>
 inline void widen(const B& block, int64_t part, uint32_t* to) {
 #pragma GCC unroll 4
     for (int64_t k = 0; k < INPUTS<B>; k += 8) {
-        fetch_ahead(block, part + k);
+        fetch_ahead<8>(block, part + k);
 #pragma GCC unroll 2
         for (int v = 0; v < VECTORS; v++) {
             const Eight<B> codes(block, part + k, v);

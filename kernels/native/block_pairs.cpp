@@ -78,7 +78,7 @@ void few_rows(const PairRows<B>& x, const Blocks& layer, BFloat16* out, int64_t 
             for (int v = 0; v < VECTORS; v++) codes[v] = Eight<B>(block, part + k, v);
 #pragma GCC unroll 4
             for (int s = 0; s < 4; s++) {
-                fetch_ahead<B, 4>(block, part + k, s);
+                fetch_ahead<8, 4>(block, part + k, s);
 #pragma GCC unroll 2
                 for (int v = 0; v < VECTORS; v++) {
                     const Words columns = codes[v].pair(s);

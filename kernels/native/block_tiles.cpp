@@ -128,7 +128,7 @@ void few_rows(const Input<B>& x, const Blocks& layer, BFloat16* out, int64_t num
             Eight<B> codes[G][VECTORS];
 #pragma GCC unroll 2
             for (int g = 0; g < G; g++) {
-                fetch_ahead(now[g * blocks], part + k);
+                fetch_ahead<8>(now[g * blocks], part + k);
 #pragma GCC unroll 2
                 for (int v = 0; v < VECTORS; v++) codes[g][v] = Eight<B>(now[g * blocks], part + k, v);
             }
