@@ -59,7 +59,7 @@ inline Floats of_six(Words low, Words high) {
 #endif
 }
 
-// What of a block comes near while the codes of `INPUTS` of its inputs are read: all of it, or a fourth beside each pair.
+// What of a block comes near while the codes of `INPUTS` of its inputs are read: all, or a fourth beside each pair.
 template <int INPUTS, int FOURTHS = 1, typename B>
 inline void fetch_ahead(const B& block, int64_t k, int fourth = 0) {
     constexpr int64_t BYTES = (int64_t)sizeof(B) * INPUTS / B::INPUTS;
