@@ -44,10 +44,12 @@ class Variant(NamedTuple):
 
 
 _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
+_AVX2_VNNI = _AVX2 | {"avx_vnni"}
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _VNNI = _AVX512 | {"avx512_vnni"}
 _BF16 = _VNNI | {"avx512_bf16"}
 _AMX = _BF16 | {"avx512_vbmi2", "amx_tile", "amx_bf16", "amx_int8"}
+_FLAGS_AVX2 = ("-march=haswell", "-mtune=native")
 _FLAGS_512 = ("-march=skylake-avx512", "-mtune=native")
 _FLAGS_BF16 = (*_FLAGS_512, "-mavx512vnni", "-mavx512bf16")
 
@@ -58,7 +60,8 @@ VARIANTS = (
     Variant("avx512-bf16", _FLAGS_BF16, _BF16),
     Variant("avx512-vnni", (*_FLAGS_512, "-mavx512vnni"), _VNNI),
     Variant("avx512", _FLAGS_512, _AVX512),
-    Variant("avx2", ("-march=haswell", "-mtune=native"), _AVX2),
+    Variant("avx2-vnni", (*_FLAGS_AVX2, "-mavxvnni"), _AVX2_VNNI),
+    Variant("avx2", _FLAGS_AVX2, _AVX2),
     Variant(
         "amx-emulated",
         ("-O1", "-march=haswell", "-Wno-psabi", "-DTILES", "-DEMULATED_TILES"),

@@ -27,12 +27,17 @@ inline Shorts products_of_pairs(Bytes x, Bytes w) {
     return (Shorts)_mm256_maddubs_epi16((__m256i)x, (__m256i)w);
 }
 inline Ints products_of_pairs(Shorts a, Shorts b) { return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#if defined(__AVXVNNI__)
+#define HALF_VNNI 1  // of vectors half as wide as AVX-512's
+#endif
 #endif
 
 // sum + a[0] * b[0] + a[1] * b[1] in each lane of 32 bits, of 16-bit numbers.
 inline Ints add_products(Ints sum, Shorts a, Ints b) {
 #if defined(__AVX512VNNI__)
     return (Ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(HALF_VNNI)
+    return (Ints)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
 #elif defined(MULTIPLIES)
     return sum + products_of_pairs(a, (Shorts)b);
 #else
@@ -45,6 +50,8 @@ inline Ints add_products(Ints sum, Shorts a, Ints b) {
 inline Ints add_products(Ints sum, Bytes a, Ints b) {
 #if defined(__AVX512VNNI__)
     return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)b, (__m512i)a);
+#elif defined(HALF_VNNI)
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)b, (__m256i)a);
 #elif defined(MULTIPLIES)
     return sum + products_of_pairs(products_of_pairs((Bytes)b, a), Shorts{} + 1);
 #else
@@ -54,7 +61,7 @@ inline Ints add_products(Ints sum, Bytes a, Ints b) {
 #endif
 }
 
-#if defined(MULTIPLIES) && !defined(__AVX512VNNI__)
+#if defined(MULTIPLIES) && !defined(__AVX512VNNI__) && !defined(HALF_VNNI)
 constexpr int UNSIGNED_BITS = 7;
 #else
 constexpr int UNSIGNED_BITS = 8;

@@ -10,6 +10,7 @@ from turnout.kernels.variants import VARIABLE, VARIANTS, VariantError, cpu_featu
 
 CPU = torch.device("cpu")
 ZEN_2 = {"avx2", "fma", "f16c", "bmi1", "bmi2"}
+ALDER_LAKE = ZEN_2 | {"avx_vnni"}
 SKYLAKE = ZEN_2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 ZEN_4 = SKYLAKE | {"avx512_vnni", "avx512_vbmi2", "avx512_bf16"}
 SAPPHIRE_RAPIDS = ZEN_4 | {"amx_tile", "amx_bf16", "amx_int8"}
@@ -29,6 +30,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, features: set[str], tiles: bool = F
         (ZEN_4, False, "avx512-bf16"),
         (SKYLAKE | {"avx512_vnni"}, False, "avx512-vnni"),
         (SKYLAKE, False, "avx512"),
+        (ALDER_LAKE, False, "avx2-vnni"),
         (ZEN_2, False, "avx2"),
         (set(), False, "native"),
     ],
