@@ -156,6 +156,7 @@ def features() -> str:
     flags = cpuinfo("flags").split()
     known: Mapping[str, str] = {
         "avx2": "AVX2",
+        "avx_vnni": "AVX-VNNI",
         "avx512f": "AVX-512",
         "avx512_vnni": "VNNI",
         "avx512_bf16": "bfloat16",

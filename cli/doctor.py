@@ -95,10 +95,12 @@ def _others(chosen: str) -> Iterator[tuple[str, str]]:
     """Yields why each better variant was not chosen, and the one that was."""
     from turnout.kernels.variants import VARIABLE, VARIANTS, obstacle
 
+    if os.environ.get(VARIABLE):
+        yield chosen, f"named by {VARIABLE}"
+        return
     for variant in VARIANTS:
         if variant.name == chosen:
-            named = os.environ.get(VARIABLE)
-            yield variant.name, f"named by {VARIABLE}" if named else "chosen: the best that runs here"
+            yield variant.name, "chosen: the best that runs here"
             return
         if variant.chosen:
             yield variant.name, obstacle(variant) or "the compiler does not know its flags"
@@ -112,9 +114,10 @@ def _library(built: BuiltLibrary) -> Iterator[tuple[str, str]]:
 
 def _test(kernels: CpuKernels) -> None:
     from turnout.kernels.self_test import self_test
+    from turnout.models.gguf.numbers import dequantized
 
     click.echo("\nself-test")
-    checks = list(self_test(kernels))
+    checks = list(self_test(kernels, dequantized))
     rows = [
         (check.kernel, "right" if check.passed else f"WRONG: off by {check.error:.1e} of the largest number")
         for check in checks

@@ -103,8 +103,9 @@ class EngineConfig(Config):
     a few seconds; the result is kept in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`). The
     compiler is `$CXX`, `c++`, `g++` or `clang++`; start-up says why `auto` chose `torch`. The
     first start with a shape of layers measures which are faster, for about 0.3 seconds, and keeps the
-    result. Of the variants for AVX2, AVX-512, its bfloat16 and AMX, the best that the machine runs is taken,
-    or the one that `TURNOUT_CPU_VARIANT` names; `turnout doctor` tells them and tests the kernels."""
+    result. Of the variants for AVX2, AVX-VNNI, AVX-512, its bfloat16 and AMX, the best that the machine
+    runs is taken, or the one that `TURNOUT_CPU_VARIANT` names; `turnout doctor` tells them and tests the
+    kernels."""
     cpu_engines: int = Field(
         1,
         gt=0,
