@@ -6,20 +6,25 @@
     W5  Poisson arrivals of W3's requests at 70% of Turnout's capacity, the same for every server
 
 Every server takes a turn before any takes a second one; each is a process of its own that stays, and
-has nothing to do while another has its turn. The clients have the same cores as the server.
+has nothing to do while another has its turn. In W2 each rests before its turn, since a machine that has
+rested is faster, and turns go to and fro, so that the engine alone and Turnout's server follow one another,
+either of them first. The clients have the same cores as the server: what they take of W2's time is told
+beside.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import click
-from cpu_peers import WARMING, features, machine, rate, ratio, source_tokens
+from cpu_peers import REST, WARMING, features, machine, rate, ratio, source_tokens
 from peers.options import options, publish
 from peers.peers import SERVERS, Setting, turnout, turnout_server
 from peers.process import Worker
@@ -33,6 +38,7 @@ W2 = "burst:requests={requests},prompt=128,output=64"
 W3 = "burst:requests={requests},prompt=uniform:16:512,output=uniform:8:128"
 W5 = "poisson:rate={rate:.4f},requests={requests},prompt=uniform:16:512,output=uniform:8:128"
 AT_ONCE = 32
+THREADS = os.cpu_count() or 1
 LOAD = 0.7
 """Of Turnout's capacity."""
 REPORTED: Mapping[str, Callable[[Summary], float]] = {
@@ -50,6 +56,8 @@ class ServerTurns:
 
     w2: list[float] = field(default_factory=list)
     """Tokens a second."""
+    clients: list[float] = field(default_factory=list)
+    """Of the time of all cores in W2, the share that clients had."""
     w3: list[float] = field(default_factory=list)
     capacity: list[float] = field(default_factory=list)
     """Requests a second in W3."""
@@ -66,15 +74,25 @@ def at_once(servers: Sequence[Server], alone: Worker, turns: int) -> tuple[list[
     for server in servers:
         server.play(W2.format(requests=warming), 0)
         server.play(W3.format(requests=warming), 0)
+    contenders: list[Callable[[int], None]] = [
+        lambda turn: engine.append(rate(alone, "W2", source, turn, 1)),
+        *(partial(play_w2, *each) for each in zip(servers, reached, strict=True)),
+    ]
     for turn in range(1, turns + 1):
-        engine.append(rate(alone, "W2", source, turn, 1))
-        for server, theirs in zip(servers, reached, strict=True):
-            theirs.w2.append(server.play(W2.format(requests=AT_ONCE), turn).output_throughput)
+        for take_turn in contenders if turn % 2 else reversed(contenders):
+            take_turn(turn)
         for server, theirs in zip(servers, reached, strict=True):
             summary = server.play(W3.format(requests=AT_ONCE), turn)
             theirs.w3.append(summary.output_throughput)
             theirs.capacity.append(summary.request_throughput)
     return engine, reached
+
+
+def play_w2(server: Server, theirs: ServerTurns, turn: int) -> None:
+    time.sleep(REST)
+    began, own = time.perf_counter(), time.process_time()
+    theirs.w2.append(server.play(W2.format(requests=AT_ONCE), turn).output_throughput)
+    theirs.clients.append((time.process_time() - own) / (time.perf_counter() - began) / THREADS)
 
 
 def arriving(servers: Sequence[Server], reached: list[ServerTurns], turns: int, requests: int) -> float:
@@ -89,7 +107,7 @@ def arriving(servers: Sequence[Server], reached: list[ServerTurns], turns: int, 
 
 
 def table(servers: Sequence[Server], engine: list[float], reached: list[ServerTurns]) -> str:
-    headings = ["", "W2", "of the engine alone", "W3", *(f"W5: {name}" for name in REPORTED)]
+    headings = ["", "W2", "of the engine alone", "clients' CPU", "W3", *(f"W5: {name}" for name in REPORTED)]
     rows = [
         (
             "turnout, the engine alone",
@@ -101,7 +119,8 @@ def table(servers: Sequence[Server], engine: list[float], reached: list[ServerTu
         reported = (of_turns(theirs.w5, figure) for figure in REPORTED.values())
         at_once = [f"{statistics.median(rates):,.1f} tokens/s" for rates in (theirs.w2, theirs.w3)]
         of_alone = ratio(theirs.w2, engine) if theirs is reached[0] else ""
-        rows.append((f"{server.name} over HTTP", at_once[0], of_alone, at_once[1], *reported))
+        clients = f"{statistics.median(theirs.clients):.0%}"
+        rows.append((f"{server.name} over HTTP", at_once[0], of_alone, clients, at_once[1], *reported))
     return markdown_table(headings, rows)
 
 
@@ -126,8 +145,7 @@ def main(
     mark: str,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    threads = os.cpu_count() or 1
-    setting = Setting(resolve_model(model).absolute(), quantized, dtype, threads, folder.absolute())
+    setting = Setting(resolve_model(model).absolute(), quantized, dtype, THREADS, folder.absolute())
     with ExitStack() as running:
         alone = turnout(setting)
         running.callback(alone.stop)
@@ -138,7 +156,7 @@ def main(
         engine, reached = at_once(servers, alone, repeats)
         pace = arriving(servers, reached, repeats, requests)
     what = (
-        f"{machine()} ({features()}), {threads} threads, clients on the same; medians of {repeats} turns, "
+        f"{machine()} ({features()}), {THREADS} threads, clients on the same; medians of {repeats} turns, "
         f"W5 at {pace:.2f} requests a second, {requests} in a turn."
     )
     publish(f"{what}\n\n{table(servers, engine, reached)}", write, mark or f"http-{setting.model.name}")
