@@ -8,11 +8,12 @@ Every engine serves the same prompts, slices of Python source, greedily to the s
     W3  32 at once, 16 to 512 in, 8 to 128 out: tokens a second
     W4  16 at once that share 512 tokens and have 32 of their own, 16 out: tokens a second
 
-A machine's speed drifts, so every engine takes a turn before any takes a second one, and ratios are of turns
-that followed one another. Each engine is a process of its own; a peer that is named for the first time is
-installed in an environment of its own, and the model converted for it, under `--folder`. vLLM gets AMD's
-zentorch on the CPUs that it is for, and is then called so. Nothing else should
-be computing; with `--reduced`, half the requests are sent and they generate half as much.
+A machine's speed drifts, so every engine takes a turn before any takes a second one, ratios are of turns
+that followed one another, and turns go to and fro, so that none always follows the same. Each engine is a
+process of its own; a peer that is named for the first time is installed in an environment of its own, and
+the model converted for it, under `--folder`. vLLM gets AMD's zentorch on the CPUs that it is for, and is
+then called so. Nothing else should be computing; with `--reduced`, half the requests are sent and they
+generate half as much.
 
 A mixture of experts (1B parameters, 0.2B of them for a token):
 
@@ -109,12 +110,13 @@ def measure(workers: list[Worker], names: list[str], repeats: int, part: int) ->
     for name in names:
         for worker in workers:
             rate(worker, name, source, 0, WARMING * part)
+        pairs = list(zip(workers, figures, strict=True))
         for repeat in range(1, turns(name, repeats) + 1):
-            for worker, all_of in zip(workers, figures, strict=True):
+            for worker, all_of in pairs if repeat % 2 else reversed(pairs):
                 reached = rate(worker, name, source, repeat, part)
                 all_of.rates.setdefault(name, []).append(reached)
                 all_of.memory = max(all_of.memory, worker.memory)
-        for worker, all_of in zip(workers, figures, strict=True):
+        for worker, all_of in pairs:
             click.echo(f"{name} {worker.name}: {shown(name, all_of.rates[name])}", err=True)
     return figures
 
