@@ -70,10 +70,8 @@ struct Placed<Block6K> : Read<Block6K> {
 
 #endif
 
-template <typename B>
-constexpr float place_scale(int place) {
-    return place == 7 ? 1 : 1.0f / (float)(1 << (4 * place));
-}
+// What a block's scale is multiplied by for codes of a place; those of the last are moved.
+constexpr float place_scale(int place) { return place == 7 ? 1 : 1.0f / (float)(1 << (4 * place)); }
 
 // What makes weights of codes of WIDTH columns, for SHARED inputs. Products of codes and scales are exact in float32:
 // one rounding is left where an offset is taken away, as in the numbers that the file stands for.
@@ -85,7 +83,7 @@ struct Weights {
     Weights(const B& block, int64_t k, int v) {
         const Scale<B> scale(block, k, v);
 #pragma GCC unroll 8
-        for (int place = 0; place < Placed<B>::PLACES; place++) scales[place] = scale.scale * place_scale<B>(place);
+        for (int place = 0; place < Placed<B>::PLACES; place++) scales[place] = scale.scale * place_scale(place);
         if constexpr (std::is_same_v<B, Block4K>)
             offset = scale.offset;
         else
