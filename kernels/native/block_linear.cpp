@@ -143,12 +143,13 @@ void gather(const B* packed, const int64_t* tokens, float* out, int64_t count, i
         const B* block = packed + tokens[row] / PANEL * (inputs / B::INPUTS);
         const int64_t column = tokens[row] % PANEL, lane = column % WIDTH;
         const int v = (int)(column / WIDTH);
-        for (int64_t k = 0; k < inputs; k += Placed<B>::STEP) {
-            const B& of = block[k / B::INPUTS];
-            const int64_t in_block = k % B::INPUTS;
-            const Weights<B> weights(of, in_block, v);
-            const Placed<B> codes(of, in_block, v);
-            for (int s = 0; s < Placed<B>::STEP; s++) out[row * inputs + k + s] = weights.of(codes.at(s), s)[lane];
+        for (int64_t part = 0; part < inputs; part += B::SHARED) {
+            const B& of = block[part / B::INPUTS];
+            const Weights<B> weights(of, part % B::INPUTS, v);
+            for (int64_t k = part; k < part + B::SHARED; k += Placed<B>::STEP) {
+                const Placed<B> codes(of, k % B::INPUTS, v);
+                for (int s = 0; s < Placed<B>::STEP; s++) out[row * inputs + k + s] = weights.of(codes.at(s), s)[lane];
+            }
         }
     }
 }

@@ -7,10 +7,7 @@
 namespace {
 
 // The codes of WIDTH columns at STEP inputs: each as many times what it is as the scale of its place is less than the
-// block's. ZERO stands for 0.
-#if defined(__AVX512F__)
-
-// Numbers are looked up, which takes no longer.
+// block's. ZERO stands for 0. There is one place for bytes, and for what is looked up.
 template <typename B>
 struct Placed : Read<B> {
     static constexpr int PLACES = 1, ZERO = 0;
@@ -19,18 +16,7 @@ struct Placed : Read<B> {
     Floats at(int s) const { return this->input(s); }
 };
 
-#else
-
-template <typename B>
-struct Placed;
-
-template <>
-struct Placed<Block8> : Read<Block8> {
-    static constexpr int PLACES = 1, ZERO = 0;
-
-    using Read::Read;
-    Floats at(int s) const { return input(s); }
-};
+#if !defined(__AVX512F__)  // has look-ups, which take no longer
 
 template <typename B, int ZERO_CODE>
 struct PlacedNibbles : Read<B> {
@@ -77,6 +63,7 @@ constexpr float place_scale(int place) { return place == 7 ? 1 : 1.0f / (float)(
 // one rounding is left where an offset is taken away, as in the numbers that the file stands for.
 template <typename B>
 struct Weights {
+    static constexpr bool STORED = std::is_same_v<B, Block4K>, SHIFTED = STORED || Placed<B>::ZERO;
     Floats scales[Placed<B>::PLACES], offset;
 
     Weights() = default;
@@ -84,14 +71,14 @@ struct Weights {
         const Scale<B> scale(block, k, v);
 #pragma GCC unroll 8
         for (int place = 0; place < Placed<B>::PLACES; place++) scales[place] = scale.scale * place_scale(place);
-        if constexpr (std::is_same_v<B, Block4K>)
+        if constexpr (STORED)
             offset = scale.offset;
-        else
+        else if constexpr (SHIFTED)
             offset = scale.scale * (float)Placed<B>::ZERO;
     }
     Floats of(Floats code, int s) const {
         const Floats product = code * scales[s % Placed<B>::PLACES];
-        return std::is_same_v<B, Block8> ? product : product - offset;
+        return SHIFTED ? product - offset : product;
     }
 };
 

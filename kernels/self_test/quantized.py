@@ -25,14 +25,13 @@ Dequantized = Callable[[Tensor, str], Tensor]
 
 def integers(kernels: CpuKernels, precision: Precision) -> float:
     """Weights are codes already; only inputs are rounded."""
-    inputs = 512
     low, high = (0, 15) if precision is Precision.W4A16 else (-127, 127)
-    codes = torch.randint(low, high + 1, (OUTPUTS, inputs), generator=torch.Generator().manual_seed(1))
+    codes = torch.randint(low, high + 1, (OUTPUTS, INPUTS), generator=torch.Generator().manual_seed(1))
     dtype = torch.uint8 if precision is Precision.W4A16 else torch.int8
     scale = (normal(OUTPUTS, 1).abs() + 0.1).bfloat16().float()
     center, offset = (8, torch.zeros_like(scale)) if precision is Precision.W4A16 else (0, None)
     packed = kernels.integers.pack(precision, codes.to(dtype), scale, offset, None)
-    weight, x = (codes.double() - center) * scale.double(), normal(20, inputs, seed=2)
+    weight, x = (codes.double() - center) * scale.double(), normal(20, INPUTS, seed=2)
     found = torch.cat([kernels.integers.linear(x, packed), kernels.integers.linear(x[:3], packed)])
     return error_of(found, F.linear(x.double(), weight)[[*range(20), *range(3)]])
 

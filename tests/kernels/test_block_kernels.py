@@ -10,14 +10,13 @@ from torch.nn.functional import pad
 
 from turnout.kernels import CpuKernels
 from turnout.kernels.blocks import BLOCK_TYPES, BlockWeights
+from turnout.kernels.self_test.quantized import HALVES
 from turnout.kernels.variants import cpu_features
 
 ROWS = [1, 2, 3, 6, 8, 9, 14, 15, 40, 250]
 SHAPES = [(32, 7), (256, 32), (288, 100), (896, 65), (4864, 33)]
 BITS = [8, 4]
 KINDS = [*BLOCK_TYPES]
-SCALES = {"q8_0": [0], "q4_0": [0], "q4_k": [0, 2], "q6_k": [208]}
-"""Where a block has numbers in float16."""
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -67,7 +66,7 @@ def layer(
     blocks = -(-inputs // of.inputs)
     generator = torch.Generator().manual_seed(3)
     rows = torch.randint(0, 256, (outputs, blocks, of.stored), generator=generator, dtype=torch.uint8)
-    for at in SCALES[kind]:
+    for at in HALVES[kind]:
         scale = (normal(outputs, blocks, 1, seed=at) * 10.0 ** normal(outputs, blocks, 1, seed=1)).half()
         scale.view(-1)[0], scale.view(-1)[-1] = 2.0**-24, -1000.0
         rows[..., at : at + 2] = scale.view(torch.uint8)
