@@ -32,7 +32,7 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.routers.least_loaded import LeastLoaded
 from turnout.server.engine.client import ProcessClient
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.fleet.fleet import Fleet
 
 W2 = "burst:requests=32,prompt=128,output=64"

@@ -30,8 +30,8 @@ from turnout.core.types.request import RequestSpec
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import Place
-from turnout.server.engine.request_stream import RequestStream
-from turnout.server.engine.unread import Unread
+from turnout.server.engine.streams.request_stream import RequestStream
+from turnout.server.engine.streams.unread import Unread
 from turnout.server.fleet.generation import Generation
 from turnout.server.fleet.guarded_router import GuardedRouter
 from turnout.server.fleet.replica import FleetReplica, ReplicaOrder

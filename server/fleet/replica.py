@@ -10,7 +10,7 @@ from turnout.core.types.messages import Stats
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import Place, ProcessClient
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.fleet.generation import Generation, Tokens, tokens_of
 
 __all__ = ["Condition", "FleetReplica", "ReplicaOrder"]

@@ -19,7 +19,7 @@ from turnout.core.errors import ConfigError, EngineError, EngineGone, TurnoutErr
 from turnout.core.types.messages import Ready
 from turnout.runner.choices import changed
 from turnout.server.engine.client import Place, ProcessClient
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.fleet.agreement import check_agreement
 from turnout.server.fleet.generation import Generation
 from turnout.server.fleet.replica import FleetReplica, ReplicaOrder

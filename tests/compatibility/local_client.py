@@ -16,7 +16,7 @@ from turnout.core.engine.client import TakesAtOnce
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.types.request import RequestSpec
 from turnout.server.app import create_app
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.fleet.arms import Arms
 from turnout.server.fleet.models.models import Models
 

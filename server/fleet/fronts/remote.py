@@ -15,8 +15,8 @@ from turnout.core.logs import about
 from turnout.core.types.logprobs import PackedLogprobs
 from turnout.core.types.messages import Abort, Delta, Ready, Stats, Submit
 from turnout.core.types.request import RequestSpec
-from turnout.server.engine.request_stream import RequestStream
-from turnout.server.engine.unread import Unread
+from turnout.server.engine.streams.request_stream import RequestStream
+from turnout.server.engine.streams.unread import Unread
 from turnout.server.fleet.fleet import arrived
 from turnout.server.fleet.fronts.messages import (
     AskKey,

@@ -11,7 +11,7 @@ from turnout.core.errors import TurnoutError
 from turnout.core.types.logprobs import PackedLogprobs
 from turnout.core.types.messages import Abort, Delta, Submit
 from turnout.core.types.request import RequestSpec
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.fronts.messages import (
     AskKey,

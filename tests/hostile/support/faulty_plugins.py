@@ -31,8 +31,8 @@ from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.plugins.proposers.ngram import NGram
-from turnout.server.engine.request_stream import RequestStream
-from turnout.server.engine.request_streams import RequestStreams
+from turnout.server.engine.streams.request_stream import RequestStream
+from turnout.server.engine.streams.request_streams import RequestStreams
 from turnout.testing.toy.engine import toy_engine
 from turnout.testing.toy.resources import ToyResources
 from turnout.testing.toy.runner import ToyRunner, as_tensor

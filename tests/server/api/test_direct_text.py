@@ -18,7 +18,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.hub.resolve import resolve_model
 from turnout.server.api.direct_text import DirectText
 from turnout.server.api.respond import _events
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.generation.generation import Generation
 from turnout.server.http.connections.open_response import OpenResponse
 from turnout.server.http.pieces import PieceThread

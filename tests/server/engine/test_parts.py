@@ -13,7 +13,7 @@ from turnout.core.types.messages import Delta, Event, PromptScores, Stats
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.engine.parts import PART, in_parts
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 
 TOP = 20
 STATS = Stats(

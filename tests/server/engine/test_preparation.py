@@ -16,7 +16,7 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.server.engine.loop import EngineLoop
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 
 COMPLETIONS = "/v1/completions"
 THINKING = 2.0

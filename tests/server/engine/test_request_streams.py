@@ -13,8 +13,8 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.engine import request_streams
-from turnout.server.engine.request_stream import RequestStream
-from turnout.server.engine.request_streams import RequestStreams
+from turnout.server.engine.streams.request_stream import RequestStream
+from turnout.server.engine.streams.request_streams import RequestStreams
 
 NAMES = ("a", "b", "c", "d")
 

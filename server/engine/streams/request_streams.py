@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from turnout.core.clock import monotonic
 from turnout.core.errors import EngineError
 from turnout.core.types.request import RequestSpec
-from turnout.server.engine.blame import blame
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.blame import blame
+from turnout.server.engine.streams.request_stream import RequestStream
 
 __all__ = ["RequestStreams"]
 

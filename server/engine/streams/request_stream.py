@@ -15,7 +15,7 @@ from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption, Timing
 from turnout.server.engine.restart_limit import WINDOW_SECONDS, RestartLimit
-from turnout.server.engine.unread import Unread, delta_size
+from turnout.server.engine.streams.unread import Unread, delta_size
 
 __all__ = ["RequestStream"]
 

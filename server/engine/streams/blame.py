@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.streams.request_stream import RequestStream
 
 __all__ = ["Blame", "blame"]
 
