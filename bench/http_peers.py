@@ -90,9 +90,8 @@ def at_once(servers: Sequence[Server], alone: Worker, turns: int) -> tuple[list[
 
 def play_w2(server: Server, theirs: ServerTurns, turn: int) -> None:
     time.sleep(REST)
-    began, own = time.perf_counter(), time.process_time()
     theirs.w2.append(server.play(W2.format(requests=AT_ONCE), turn).output_throughput)
-    theirs.clients.append((time.process_time() - own) / (time.perf_counter() - began) / THREADS)
+    theirs.clients.append(server.clients / THREADS)
 
 
 def arriving(servers: Sequence[Server], reached: list[ServerTurns], turns: int, requests: int) -> float:

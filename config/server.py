@@ -160,6 +160,13 @@ class ServerConfig(Config):
     )
     """The memory is estimated: of bodies by their bytes and values, of prompts and answers by their tokens,
     text and log-probabilities. A lone request is always taken."""
+    event_interval: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="Seconds in which a stream's tokens go out as one event; 0: each delta is an event.",
+    )
+    """A choice's first token and its last do not wait, nor does any where tokens come more slowly."""
     keep_alive_timeout: int = Field(
         limits.KEEP_ALIVE.whole,
         gt=0,

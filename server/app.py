@@ -84,6 +84,8 @@ __all__ = ["create_app"]
 Run = Callable[[], Coroutine[object, object, None]]
 
 ROUTES = [
+    Route("/v1/chat/completions", chat, methods=["POST"]),
+    Route("/v1/completions", completions, methods=["POST"]),
     Route("/", models.index),
     Route("/health", health),
     Route("/live", live),
@@ -94,8 +96,6 @@ ROUTES = [
     Route("/version", models.show_version),
     Route("/v1/models", models.list_models),
     Route("/v1/models/{name:path}", models.show_model),
-    Route("/v1/completions", completions, methods=["POST"]),
-    Route("/v1/chat/completions", chat, methods=["POST"]),
     Route("/v1/embeddings", pooling_api.embeddings, methods=["POST"]),
     *(Route(path, scores.rerank, methods=["POST"]) for path in ("/v1/rerank", "/rerank", "/v2/rerank")),
     *(Route(path, scores.score, methods=["POST"]) for path in ("/v1/score", "/score")),
@@ -157,7 +157,8 @@ ROUTES = [
     Route("/admin/rollout", admin_rollout.change_rollout, methods=["POST"]),
     Route("/admin/prefixes/{name}", admin_prefixes.unpin_prefix, methods=["DELETE"]),
 ]
-"""Every path; `server.http.access.auth` decides which of them need a key."""
+"""Every path, the most asked first, since they are tried in turn; `server.http.access.auth` decides which of
+them need a key."""
 
 
 TOKENIZING = frozenset({"/v1/messages/count_tokens", "/tokenize", "/detokenize"})

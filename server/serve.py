@@ -146,7 +146,15 @@ def start_fleet(
         )
 
     router = registry.create("router", server.router)
-    return Fleet(launch, places.here, router, sharing=places.sharing, workers=places.addresses, asleep=asleep)
+    return Fleet(
+        launch,
+        places.here,
+        router,
+        sharing=places.sharing,
+        workers=places.addresses,
+        asleep=asleep,
+        event_interval=server.event_interval,
+    )
 
 
 def _serve(

@@ -38,6 +38,8 @@ class Server:
             self._process = subprocess.Popen(
                 command, stdout=out, stderr=out, env=environment(variables), cwd=log.parent
             )
+        self.clients = 0.0
+        """Of one core's time in the last load, the share that the clients had."""
         self.model = self._model(f"http://127.0.0.1:{port}/v1/models")
         self._target = Target.at(f"127.0.0.1:{port}", model=self.model)
 
@@ -50,6 +52,7 @@ class Server:
         load = load_workload(workload, seed)
         run = run_load(load, self._target, Prompts(load.jobs, seed))
         summary = summarize(run.records, run.duration)
+        self.clients = run.cpu / run.duration
         if summary.failed or run.interrupted:
             errors = {record.error for record in run.records if record.error}
             raise click.ClickException(f"{self.name} failed {summary.failed} requests: {errors}")

@@ -36,6 +36,8 @@ class LoadRun:
     """By the index of their jobs."""
     duration: float
     """Seconds from the beginning to the last answer."""
+    cpu: float
+    """Seconds of CPU time that the generator itself took meanwhile."""
     lag: float
     """Seconds by which the generator itself was late in sending, p99."""
     warnings: list[str]
@@ -73,12 +75,13 @@ class _Run:
         async with Sender(self._target, self._now, timeout) as self._sender:
             with freeze_garbage():
                 bodies = _Ahead(self._schedule.heads, self._body)
-                self._begin = time.perf_counter()
+                self._begin, cpu = time.perf_counter(), time.process_time()
                 await self._all(bodies)
+                cpu = time.process_time() - cpu
         records = sorted(self._records, key=lambda record: record.index)
         duration = max((record.finished for record in records), default=0.0)
         warnings = self._checks.warnings(records)
-        return LoadRun(records, duration, lag_p99(records), warnings, self._interrupted)
+        return LoadRun(records, duration, cpu, lag_p99(records), warnings, self._interrupted)
 
     async def _all(self, bodies: _Ahead) -> None:
         try:

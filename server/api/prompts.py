@@ -29,6 +29,8 @@ TOKEN_BYTES = 16
 """What a token of a prompt takes, which is in several lists at times."""
 FEW = 64
 """Prompts whose requests are made at once: handing them to a thread would take longer."""
+FEW_BYTES = 16 * 2**10
+"""Of a body, as it is in memory, whose parameters are made at once, for the same reason."""
 PROMPT_WORK = 64
 """Characters whose tokenizing takes as long as what is done for a prompt besides."""
 CHOICE_BYTES = 3 * 2**10
@@ -57,7 +59,12 @@ async def prepared_prompts(
     """Raises RequestError, Overloaded. `before`: tokens in front of each prompt."""
     ready, tokenizer = arm.client.ready, arm.tokenizer
     limit = ready.max_model_len
-    params = await texts.run(0, lambda: engine_params(body.sampling_params(ready.defaults), tokenizer))
+
+    def parameters() -> SamplingParams:
+        return engine_params(body.sampling_params(ready.defaults), tokenizer)
+
+    few = memory.size <= FEW_BYTES and not body.bad_words
+    params = parameters() if few else await texts.run(0, parameters)
     check_copies(params, len(body.prompt))
     memory.add(CHOICE_BYTES * len(body.prompt) * params.n)
     fill_in = needed_fill_in(tokenizer, "suffix", limit) if body.suffix else None
@@ -166,9 +173,8 @@ async def tokenized(
     found: list[list[int]] = []
     total = 0
     for group in _groups(prompts, work):
-        tokens = await texts.run(
-            PROMPT_WORK * len(group) + sum(map(work, group)), partial(_read_all, read, group)
-        )
+        size = PROMPT_WORK * len(group) + sum(map(work, group))
+        tokens = await texts.tokenize(size, partial(_read_all, read, group))
         found += tokens
         added = sum(map(len, tokens))
         total += added

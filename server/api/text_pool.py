@@ -18,6 +18,8 @@ THREADS = 2
 LONG = 2**16
 """Characters from which on a text is long. Long texts have a thread of their own, so that short ones wait for
 no long one."""
+AT_ONCE = 512
+"""Characters that are tokenized at once: handing them to a thread would take longer."""
 BYTES_PER_CHARACTER = 250
 """What tokenizing takes, about. glibc would keep it for the thread's next text."""
 
@@ -48,6 +50,10 @@ class TextPool:
                 return await self._long.run(lambda: self._trimmed(size, work))
         finally:
             self._waiting -= 1
+
+    async def tokenize(self, size: int, work: Callable[[], T]) -> T:
+        """As `run`, for work that waits for nothing, not even for a template's process."""
+        return work() if size <= AT_ONCE else await self.run(size, work)
 
     def _trimmed(self, size: int, work: Callable[[], T]) -> T:
         try:

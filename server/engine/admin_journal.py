@@ -1,10 +1,17 @@
-"""The admin commands that hold for the next engine, too."""
+"""What an engine is told that starts: what the server wants of it, and the admin commands that still hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnout.core.types.messages import AdminCommand, AnnouncePrefixes, PinPrefix, SetScheduler, UnpinPrefix
+from turnout.core.types.messages import (
+    AdminCommand,
+    AnnouncePrefixes,
+    PinPrefix,
+    SetEventInterval,
+    SetScheduler,
+    UnpinPrefix,
+)
 
 __all__ = ["AdminJournal"]
 
@@ -12,15 +19,16 @@ __all__ = ["AdminJournal"]
 class AdminJournal:
     """Remembers the commands that have changed something, without those that later commands undid."""
 
-    def __init__(self, *, announce: bool = False) -> None:
-        """`announce`: engines are to tell which prefixes they keep."""
+    def __init__(self, *, announce: bool = False, event_interval: float = 0) -> None:
+        """`announce`: engines tell which prefixes they keep. `event_interval`: as in `SetEventInterval`."""
         self._announce = announce
+        self._event_interval = event_interval
         self._scheduler: SetScheduler | None = None
         self._pins: dict[str, PinPrefix] = {}
 
     def copy(self, *, scheduler: bool) -> AdminJournal:
         """The same for other engines; with the scheduler that was set, or without."""
-        copy = AdminJournal(announce=self._announce)
+        copy = AdminJournal(announce=self._announce, event_interval=self._event_interval)
         copy._scheduler, copy._pins = self._scheduler if scheduler else None, dict(self._pins)
         return copy
 
@@ -33,8 +41,10 @@ class AdminJournal:
         elif isinstance(command, UnpinPrefix):
             self._pins.pop(command.name, None)
 
-    def commands(self) -> Iterator[AdminCommand | AnnouncePrefixes]:
+    def commands(self) -> Iterator[AdminCommand | AnnouncePrefixes | SetEventInterval]:
         """The commands to give to an engine that starts anew."""
+        if self._event_interval:
+            yield SetEventInterval(self._event_interval)
         if self._announce:
             yield AnnouncePrefixes()
         if self._scheduler is not None:

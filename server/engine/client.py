@@ -40,9 +40,9 @@ from turnout.plugins.launchers.local import Local
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.agreement import difference
 from turnout.server.engine.process import EngineProcess
-from turnout.server.engine.restart_limit import RestartLimit
 from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.engine.streams.request_streams import RequestStreams
+from turnout.server.engine.streams.restart_limit import RestartLimit
 
 __all__ = ["FACTORY", "Place", "ProcessClient"]
 

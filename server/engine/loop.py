@@ -21,6 +21,7 @@ from turnout.core.types.messages import (
     Event,
     Reply,
     Reset,
+    SetEventInterval,
     StartProfile,
     StopProfile,
     Submit,
@@ -30,6 +31,7 @@ from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_commands import Assembled, carry_out, restore
 from turnout.server.engine.begun import BegunLog
 from turnout.server.engine.channel import EngineChannel
+from turnout.server.engine.event_interval import EventInterval
 from turnout.server.engine.parts import in_parts
 from turnout.server.engine.preparation import POLL_SECONDS, Preparation
 
@@ -65,6 +67,7 @@ class EngineLoop:
             self._engine.tell_begun(self._begun.begin)
         self._scheduler = assembled.scheduler
         """The one that the configuration names."""
+        self._interval = EventInterval(clock)
         self._announcer: PrefixAnnouncer | None = None
         self._lease = Lease(assembled.engine, clock)
         self._profiling = Profiling(_begin_profile, clock)
@@ -89,6 +92,7 @@ class EngineLoop:
             with about(request.log_id):
                 self._add(request, error)
         events: list[Event] = self._stepped() if self._engine.busy else []
+        events = self._interval.passed(events, busy=self._engine.busy)
         if self._announcer is not None:
             events += self._announcer.announced()
         events += self._report()
@@ -125,6 +129,8 @@ class EngineLoop:
             self._abort(command)
         elif isinstance(command, AnnouncePrefixes):
             self._announce()
+        elif isinstance(command, SetEventInterval):
+            self._interval.seconds = command.seconds
         elif isinstance(command, StartProfile | StopProfile):
             self._send([self._profiling.carry_out(command)])
         elif isinstance(command, AdminCommand):
@@ -140,6 +146,7 @@ class EngineLoop:
     def _reset(self) -> None:
         self._preparation.cancel_all()
         self._lease.end()
+        self._interval = EventInterval(self._clock)
         self._engine.abort_all()
         restore(self._assembled, self._scheduler)
         self._send([self._assembled.ready])

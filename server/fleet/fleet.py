@@ -58,14 +58,15 @@ class Fleet(Replicas):
         sharing: int | None = None,
         workers: Sequence[str] = (),
         asleep: bool = False,
+        event_interval: float = 0,
     ) -> None:
         """`router`: needed where there are, or will be, several replicas. `sharing`: how many of them share
         this machine; None: all. `workers`: addresses of those whose engines are replicas too. `asleep`: no
-        process is started before `wake`."""
+        process is started before `wake`. `event_interval`: as `SetEventInterval`."""
         super().__init__(launch, sharing=sharing)
         self._router = GuardedRouter(router)
         self._reads_caches = router is not None and router.reads_caches
-        self._journal = AdminJournal(announce=self._reads_caches)
+        self._journal = AdminJournal(announce=self._reads_caches, event_interval=event_interval)
         self._place: dict[str, FleetReplica] = {}
         """Of each request that a client waits for."""
         self._unread = Unread(self._give_up_slowest)

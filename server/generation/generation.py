@@ -18,6 +18,7 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Timing, Traced
 from turnout.server.generation.gathered import GatheredChoice
 from turnout.server.generation.merge import merged
+from turnout.server.generation.one_by_one import joined, one_by_one
 from turnout.server.generation.portions import Portion, Portions, waited
 from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
@@ -280,9 +281,7 @@ class Generation:
             choice = self._choices[index] = ChoiceText(
                 self.tokenizer, request.params, request.prompt, index, self._stops, self.shown
             )
-        added = choice.feed(delta)
-        if self.splitter is not None:
-            added.events = self._split(index, added)
+        added = choice.feed(delta) if self.splitter is None else self._told_apart(index, choice, delta)
         if added.finish_reason:
             if choice.stopped_by_text:
                 self.client.abort(request.id, delta.index)
@@ -298,6 +297,16 @@ class Generation:
         if self._size >= self._told + STEP:
             self._told = self._size
             self.hold(self._size)
+
+    def _told_apart(self, index: int, choice: ChoiceText, delta: Delta) -> TextDelta:
+        """What a delta adds, with the parts of the output; tokens that are reasoning are counted singly."""
+        added: list[TextDelta] = []
+        for one in one_by_one(delta) if self.reasons else (delta,):
+            added.append(choice.feed(one))
+            added[-1].events = self._split(index, added[-1])
+            if choice.finish_reason is not None:
+                break
+        return joined(added)
 
     def _split(self, index: int, added: TextDelta) -> list[OutputEvent]:
         """The parts of the output that a text delta completes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -19,19 +20,47 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
     Call it after the body has been read: from then on, `receive` reports nothing but the disconnect.
     """
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    watch = _Watch(receive)
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
+        return await work
+    except asyncio.CancelledError:
+        if watch.explains_cancellation():
+            raise ClientDisconnect from None
+        raise
     finally:
-        task.cancel()
-        gone.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        watch.end()
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Watch:
+    """Cancels the task that makes it when the client disconnects.
+
+    It begins once the task waits for something: much work for a client never does.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancellations = task, task.cancelling()
+        self._receive = receive
+        self._watching: asyncio.Task[None] | None = None
+        self._beginning = asyncio.get_running_loop().call_soon(self._begin)
+        self._left = False
+
+    def end(self) -> None:
+        self._beginning.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def explains_cancellation(self) -> bool:
+        """Whether the task was cancelled for this alone."""
+        return self._left and self._task.uncancel() <= self._cancellations
+
+    def _begin(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        with suppress(Exception):  # where nothing can be received, there is no client either
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+        self._left = True
+        self._task.cancel()

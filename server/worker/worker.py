@@ -30,7 +30,7 @@ from turnout.runner.choices import changed
 from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.process import after_last_message
 from turnout.server.engine.remote.messages import Hello, Kind, Refused, Tick, Welcome
-from turnout.server.engine.restart_limit import RestartLimit
+from turnout.server.engine.streams.restart_limit import RestartLimit
 from turnout.server.worker.door import Door
 
 __all__ = ["Worker"]

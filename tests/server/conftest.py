@@ -55,8 +55,8 @@ def _echo_engine_can_be_imported() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def server(tokenizer: Tokenizer, folder: Path) -> Iterator[RunningServer]:
-    """One for all tests that leave it as it was."""
-    config = ServerConfig(max_body_size=100_000, api_workers=API_WORKERS)
+    """One for all tests that leave it as it was. Each token is an event, so that they know what comes."""
+    config = ServerConfig(max_body_size=100_000, api_workers=API_WORKERS, event_interval=0)
     with running(tokenizer, EngineConfig(model="echo"), config, folder=folder) as server:
         yield server
 

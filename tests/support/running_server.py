@@ -115,7 +115,14 @@ def running(
 
         router = registry.create("router", config.router)
         fleets = [
-            Fleet(launch, places.here, router, sharing=places.sharing, workers=places.addresses)
+            Fleet(
+                launch,
+                places.here,
+                router,
+                sharing=places.sharing,
+                workers=places.addresses,
+                event_interval=config.event_interval,
+            )
             for _ in range(2 if other else 1)
         ]
         arms = arms_of(fleets, tokenizer, engine, other)

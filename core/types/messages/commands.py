@@ -17,6 +17,7 @@ __all__ = [
     "ListPrefixes",
     "PinPrefix",
     "Reset",
+    "SetEventInterval",
     "SetScheduler",
     "ShowKV",
     "ShowScheduler",
@@ -47,6 +48,12 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
 
 class AnnouncePrefixes(msgspec.Struct, frozen=True, tag=True):
     """Asks to send events from now on of the prefixes that are in memory; not answered."""
+
+
+class SetEventInterval(msgspec.Struct, frozen=True, tag=True):
+    """Asks to send tokens that only go on a choice once in so many seconds; not answered."""
+
+    seconds: float
 
 
 class Watch(msgspec.Struct, frozen=True, tag=True):
@@ -138,4 +145,4 @@ class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """Asks the engine to end after the current step."""
 
 
-Command = Submit | Abort | AnnouncePrefixes | Watch | AdminCommand | Reset | Shutdown
+Command = Submit | Abort | AnnouncePrefixes | SetEventInterval | Watch | AdminCommand | Reset | Shutdown

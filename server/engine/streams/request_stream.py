@@ -14,7 +14,7 @@ from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption, Timing
-from turnout.server.engine.restart_limit import WINDOW_SECONDS, RestartLimit
+from turnout.server.engine.streams.restart_limit import WINDOW_SECONDS, RestartLimit
 from turnout.server.engine.streams.unread import Unread, delta_size
 
 __all__ = ["RequestStream"]

@@ -238,7 +238,7 @@ class Connection(HttpToolsProtocol):
             self._shut()
 
     def _shut(self) -> None:
-        cast(GentleTransport, self.transport).inner.close()
+        cast(GentleTransport, self.transport).shut()
 
     # -------------------------------------------------------------- time
 

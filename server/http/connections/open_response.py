@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from turnout.server.http.connections.gentle_transport import GentleTransport
 
 __all__ = ["OPEN_RESPONSE", "OpenResponse"]
 
@@ -27,4 +31,5 @@ class OpenResponse:
     def write(self, body: bytes) -> None:
         """Write a part of the body; to be called while the response is `writable`."""
         if body:  # an empty chunk would end the response
-            self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+            transport = cast(GentleTransport, self._cycle.transport)
+            transport.write_at_once(b"%x\r\n%b\r\n" % (len(body), body))

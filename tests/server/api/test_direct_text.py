@@ -212,7 +212,7 @@ def test_a_response_is_written_to_between_its_beginning_and_its_end() -> None:
             write_paused = False
 
         class transport:
-            write = written.append
+            write_at_once = written.append
 
     cycle = Cycle()
     response = OpenResponse(cast(RequestResponseCycle, cycle))

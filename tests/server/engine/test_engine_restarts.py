@@ -18,7 +18,7 @@ from turnout.server.api import health
 from turnout.server.engine import process as engine_process
 from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.process import EngineProcess
-from turnout.server.engine.restart_limit import WINDOW_SECONDS, RestartLimit
+from turnout.server.engine.streams.restart_limit import WINDOW_SECONDS, RestartLimit
 
 Answers = list[Future[httpx.Response]]
 

@@ -12,7 +12,7 @@ from turnout.core.errors import EngineError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.server.engine import request_streams
+from turnout.server.engine.streams import request_streams
 from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.engine.streams.request_streams import RequestStreams
 

@@ -64,7 +64,7 @@ class Metrics:
 @pytest.fixture
 def fresh(start: Start) -> RunningServer:
     """One of its own: what others asked for would be counted."""
-    return start()
+    return start(event_interval=0)
 
 
 def test_names_are_vllms_and_all_say_which_model(server: RunningServer) -> None:
