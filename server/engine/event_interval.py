@@ -1,7 +1,7 @@
 """Has tokens that soon follow one another go to the server together.
 
-A small model makes tokens faster than anybody reads them. Each would cost the server, and its client, about
-what computing it did: a message, an event, and a call of the system for each.
+A small model makes tokens faster than anybody reads them. To send each token by itself, by a message to the
+server and an event to the client, would cost about what computing the token did.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ class EventInterval:
                 passed.append(event)
             elif _goes_on(event):
                 held.setdefault((event.request_id, event.index), []).append(event)
-            elif held:
-                passed += self._after_held(event)
             else:
-                passed.append(event)
+                passed += self._after_held(event)
         if held and (not busy or self._clock() - self._sent >= self.seconds):
             passed += map(_joined, held.values())
             held.clear()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import ollama
 import pytest
-from assistant import CONTEXT, NAME, AssistantServer
+from assistant import CONTEXT, NAME, AssistantServer, assistant_serving
 from script import Script, call, rule, thought
 
 ASKED: Any = [{"role": "user", "content": "How warm is it in Bern?"}]
@@ -45,11 +46,14 @@ def test_a_chat(client: ollama.Client, script: Script) -> None:
     assert answer.total_duration >= answer.prompt_eval_duration + answer.eval_duration - 2 > 0
 
 
-def test_a_streamed_chat_is_the_same_as_a_whole_one(client: ollama.Client, script: Script) -> None:
-    script.say("It is 18 degrees, and the sun shines.")
-    whole = client.chat(NAME, ASKED)
-    parts = list(client.chat(NAME, ASKED, stream=True))
-    assert joined(parts) == whole.message.content and len(parts) > 3
+def test_a_streamed_chat_is_the_same_as_a_whole_one(tmp_path: Path) -> None:
+    """With an event for each token."""
+    every = "--event-interval", "0"
+    with assistant_serving(tmp_path, *every) as server, ollama.Client(host=server.url) as client:
+        server.script.say("It is 18 degrees, and the sun shines.")
+        whole = client.chat(NAME, ASKED)
+        parts = list(client.chat(NAME, ASKED, stream=True))
+    assert joined(parts) == whole.message.content and len(parts) > 5
     assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
     assert parts[-1].eval_count == whole.eval_count and parts[-1].eval_duration
     assert parts[0].eval_count is None

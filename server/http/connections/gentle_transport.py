@@ -50,11 +50,8 @@ class GentleTransport(asyncio.Transport):
 
     def write_at_once(self, data: bytes) -> None:
         """Write what is alone in this turn."""
-        if self._waiting:
-            self.write(data)
-            self._send()
-        elif not self._transport.is_closing():  # asyncio would log each write
-            self._transport.write(data)
+        self._waiting.append(data)
+        self._send()
 
     def write_eof(self) -> None:
         self._send()
@@ -79,5 +76,5 @@ class GentleTransport(asyncio.Transport):
 
     def _send(self) -> None:
         waiting, self._waiting, self._size = self._waiting, [], 0
-        if waiting and not self._transport.is_closing():
+        if waiting and not self._transport.is_closing():  # asyncio would log each write
             self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))

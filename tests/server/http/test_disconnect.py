@@ -101,29 +101,21 @@ def test_a_client_that_cannot_be_heard_of_has_left() -> None:
     asyncio.run(main())
 
 
-def test_a_task_that_is_cancelled_has_not_lost_its_client() -> None:
-    async def main() -> None:
-        client, work = Client(), Work()
-        task = asyncio.create_task(while_connected(client.receive, work.run(never)))
-        await work.begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert work.end == "cancelled"
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_task_that_is_cancelled_stays_so(leaves: bool) -> None:
+    """Also where its client leaves in the same moment."""
 
-    asyncio.run(main())
-
-
-def test_both_at_once_cancel_the_task() -> None:
     async def main() -> None:
         client, work = Client(), Work()
         task = asyncio.create_task(while_connected(client.receive, work.run(never)))
         await work.begun.wait()
         await asyncio.sleep(0.01)
-        client.left.set()
+        if leaves:
+            client.left.set()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert work.end == "cancelled"
 
     asyncio.run(main())
 
