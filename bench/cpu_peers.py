@@ -24,6 +24,7 @@ A mixture of experts (1B parameters, 0.2B of them for a token):
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import random
@@ -39,10 +40,9 @@ from peers.options import options, publish
 from peers.peers import PEERS, Setting, turnout
 from peers.process import Job, Worker
 
-import turnout as package
+from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.results.markdown import markdown_table
 from turnout.models.hub.resolve import resolve_model
-from turnout.text.tokenizer import load_tokenizer
 
 WORKLOADS = ("W1", "W2", "W3", "W4")
 REST = 0.5
@@ -50,24 +50,23 @@ REST = 0.5
 should not have the cores of the next engine."""
 WARMING = 4
 """The part of a workload that every engine serves before figures are taken."""
+MADE_UP = Prompts((), seed=0)
 
 
 # ------------------------------------------------------------------ workloads
 
 
-def source_tokens() -> list[int]:
-    files = sorted(Path(package.__file__).parent.joinpath("core").glob("*.py"))
-    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
-    return load_tokenizer(resolve_model("turnout-tiny")).encode(text)
+def workload(name: str, seed: int, part: int) -> list[Job]:
+    """`part`: 1 for all of it, 2 for half of the requests and of the tokens they generate.
 
-
-def workload(name: str, source: list[int], seed: int, part: int) -> list[Job]:
-    """`part`: 1 for all of it, 2 for half of the requests and of the tokens they generate."""
+    No two prompts begin alike, in this turn or another, but where the workload says so: an engine with a
+    prefix cache would be given what others have to compute.
+    """
     rng = random.Random(f"{name} {seed}")
+    numbers = itertools.count()
 
     def piece(length: int) -> list[int]:
-        start = rng.randrange(len(source) - length)
-        return source[start : start + length]
+        return MADE_UP.made(f"{name} {seed} {next(numbers)}", length)
 
     if name == "W1":
         return [(piece(128), 64 // part)]
@@ -91,29 +90,28 @@ class Figures:
     memory: int = 0
 
 
-def rate(worker: Worker, name: str, source: list[int], seed: int, part: int) -> float:
+def rate(worker: Worker, name: str, seed: int, part: int) -> float:
     """Tokens a second; in W1 after the first, whose time is that of another request's only token."""
     time.sleep(REST)
-    jobs = workload(name, source, seed, part)
+    jobs = workload(name, seed, part)
     tokens: int = sum(output for _, output in jobs)
     first = 0.0
     if name == "W1":
-        other, _ = workload(name, source, -seed - 1, part)[0]
+        other, _ = workload(name, -seed - 1, part)[0]
         first, tokens = worker.run([(other, 1)]), tokens - 1
     seconds: float = worker.run(jobs) - first
     return tokens / seconds
 
 
 def measure(workers: list[Worker], names: list[str], repeats: int, part: int) -> list[Figures]:
-    source = source_tokens()
     figures = [Figures(worker.first_token) for worker in workers]
     for name in names:
         for worker in workers:
-            rate(worker, name, source, 0, WARMING * part)
+            rate(worker, name, 0, WARMING * part)
         pairs = list(zip(workers, figures, strict=True))
         for repeat in range(1, turns(name, repeats) + 1):
             for worker, all_of in pairs if repeat % 2 else reversed(pairs):
-                reached = rate(worker, name, source, repeat, part)
+                reached = rate(worker, name, repeat, part)
                 all_of.rates.setdefault(name, []).append(reached)
                 all_of.memory = max(all_of.memory, worker.memory)
         for worker, all_of in pairs:

@@ -8,8 +8,10 @@
 Every server takes a turn before any takes a second one; each is a process of its own that stays, and
 has nothing to do while another has its turn. In W2 each rests before its turn, since a machine that has
 rested is faster, and turns go to and fro, so that the engine alone and Turnout's server follow one another,
-either of them first. The clients have the same cores as the server: what they take of W2's time is told
-beside.
+either of them first, with the same prompts. The clients have the same cores as the engine, and so has the
+process that speaks HTTP: what clients take of W2's time is told beside. `--http-cores 1` gives both a core of
+their own, and engines the others. Memory that is touched for the first time is slow on virtual machines, and
+so are first turns: `--warm` says how many are not counted.
 """
 
 from __future__ import annotations
@@ -24,21 +26,25 @@ from functools import partial
 from pathlib import Path
 
 import click
-from cpu_peers import REST, WARMING, features, machine, rate, ratio, source_tokens
+from cpu_peers import REST, features, machine, ratio
+from peers.cores import divided, move
 from peers.options import options, publish
 from peers.peers import SERVERS, Setting, turnout, turnout_server
 from peers.process import Worker
 from peers.server import Server
 
+from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.results.markdown import markdown_table
 from turnout.lab.results.summary import Summary
+from turnout.lab.workloads.source import load_workload
 from turnout.models.hub.resolve import resolve_model
 
-W2 = "burst:requests={requests},prompt=128,output=64"
-W3 = "burst:requests={requests},prompt=uniform:16:512,output=uniform:8:128"
+W2 = "burst:requests=32,prompt=128,output=64"
+W3 = "burst:requests=32,prompt=uniform:16:512,output=uniform:8:128"
 W5 = "poisson:rate={rate:.4f},requests={requests},prompt=uniform:16:512,output=uniform:8:128"
-AT_ONCE = 32
-THREADS = os.cpu_count() or 1
+FROM_W3, FROM_W5, FROM_WARMING = 1_000, 2_000, 3_000
+"""The seeds of their turns count from here: of one seed, prompts of all workloads begin alike."""
+CORES = os.cpu_count() or 1
 LOAD = 0.7
 """Of Turnout's capacity."""
 REPORTED: Mapping[str, Callable[[Summary], float]] = {
@@ -64,34 +70,45 @@ class ServerTurns:
     w5: list[Summary] = field(default_factory=list)
 
 
+def warm(servers: Sequence[Server], alone: Worker, turns: int) -> None:
+    """Has every engine serve W3, turn by turn."""
+    for turn in range(turns):
+        rate(alone, W3, FROM_WARMING + turn)
+        for server in servers:
+            server.play(W3, FROM_WARMING + turn)
+
+
 def at_once(servers: Sequence[Server], alone: Worker, turns: int) -> tuple[list[float], list[ServerTurns]]:
     """W2 of the engine alone, and W2 and W3 of servers."""
-    source = source_tokens()
     engine: list[float] = []
     reached = [ServerTurns() for _ in servers]
-    warming = AT_ONCE // WARMING
-    rate(alone, "W2", source, 0, WARMING)
-    for server in servers:
-        server.play(W2.format(requests=warming), 0)
-        server.play(W3.format(requests=warming), 0)
     contenders: list[Callable[[int], None]] = [
-        lambda turn: engine.append(rate(alone, "W2", source, turn, 1)),
+        lambda turn: engine.append(rate(alone, W2, turn)),
         *(partial(play_w2, *each) for each in zip(servers, reached, strict=True)),
     ]
     for turn in range(1, turns + 1):
         for take_turn in contenders if turn % 2 else reversed(contenders):
             take_turn(turn)
         for server, theirs in zip(servers, reached, strict=True):
-            summary = server.play(W3.format(requests=AT_ONCE), turn)
+            summary = server.play(W3, FROM_W3 + turn)
             theirs.w3.append(summary.output_throughput)
             theirs.capacity.append(summary.request_throughput)
     return engine, reached
 
 
+def rate(alone: Worker, workload: str, seed: int) -> float:
+    """Tokens a second of the engine alone, given at once what clients send."""
+    time.sleep(REST)
+    jobs = load_workload(workload, seed).jobs
+    prompts = Prompts(jobs, seed)
+    seconds: float = alone.run([(prompts.of(index), job.output) for index, job in enumerate(jobs)])
+    return sum(job.output for job in jobs) / seconds
+
+
 def play_w2(server: Server, theirs: ServerTurns, turn: int) -> None:
     time.sleep(REST)
-    theirs.w2.append(server.play(W2.format(requests=AT_ONCE), turn).output_throughput)
-    theirs.clients.append(server.clients / THREADS)
+    theirs.w2.append(server.play(W2, turn).output_throughput)
+    theirs.clients.append(server.clients / CORES)
 
 
 def arriving(servers: Sequence[Server], reached: list[ServerTurns], turns: int, requests: int) -> float:
@@ -99,7 +116,7 @@ def arriving(servers: Sequence[Server], reached: list[ServerTurns], turns: int, 
     pace = LOAD * statistics.median(reached[0].capacity)
     for turn in range(1, turns + 1):
         for server, theirs in zip(servers, reached, strict=True):
-            theirs.w5.append(server.play(W5.format(rate=pace, requests=requests), turn))
+            theirs.w5.append(server.play(W5.format(rate=pace, requests=requests), FROM_W5 + turn))
             latency = theirs.w5[-1].latencies["ttft"]
             click.echo(f"W5 {server.name}: p99 TTFT {latency.percentiles[99.0]:,.0f} ms", err=True)
     return pace
@@ -130,6 +147,10 @@ def of_turns(turns: list[Summary], figure: Callable[[Summary], float]) -> str:
 
 @click.command(help=__doc__, params=options(SERVERS, "vllm"))
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(min=1), help="Turns of each.")
+@click.option("--warm", "warming", default=3, show_default=True, type=click.IntRange(min=0),
+              help="Turns of W3 before figures are taken.")  # fmt: skip
+@click.option("--http-cores", default=0, show_default=True, type=click.IntRange(min=0),
+              help="For what speaks HTTP and for clients alone.")  # fmt: skip
 @click.option("--requests", default=100, show_default=True, type=click.IntRange(min=1),
               help="In W5, each turn.")  # fmt: skip
 def main(
@@ -138,13 +159,18 @@ def main(
     dtype: str,
     quantized: bool,
     repeats: int,
+    warming: int,
+    http_cores: int,
     requests: int,
     folder: Path,
     write: Path | None,
     mark: str,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    setting = Setting(resolve_model(model).absolute(), quantized, dtype, THREADS, folder.absolute())
+    engines, others = divided(http_cores)
+    threads = len(engines)
+    setting = Setting(resolve_model(model).absolute(), quantized, dtype, threads, folder.absolute())
+    os.sched_setaffinity(0, engines)  # as all that is started has from here
     with ExitStack() as running:
         alone = turnout(setting)
         running.callback(alone.stop)
@@ -152,10 +178,13 @@ def main(
         for start in (turnout_server, *(SERVERS[peer] for peer in peers)):
             servers.append(start(setting))
             running.callback(servers[-1].stop)
+        move([os.getpid(), *(server.pid for server in servers)], others)
+        warm(servers, alone, warming)
         engine, reached = at_once(servers, alone, repeats)
         pace = arriving(servers, reached, repeats, requests)
+    where = f"HTTP and clients on {len(others)} more" if http_cores else "clients on the same"
     what = (
-        f"{machine()} ({features()}), {THREADS} threads, clients on the same; medians of {repeats} turns, "
+        f"{machine()} ({features()}), {threads} threads, {where}; medians of {repeats} turns, "
         f"W5 at {pace:.2f} requests a second, {requests} in a turn."
     )
     publish(f"{what}\n\n{table(servers, engine, reached)}", write, mark or f"http-{setting.model.name}")
