@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from turnout.config import EngineConfig
@@ -39,7 +39,9 @@ from turnout.core.types.request import RequestSpec
 from turnout.plugins.launchers.local import Local
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.agreement import difference
+from turnout.server.engine.next_engine import NextEngine
 from turnout.server.engine.process import EngineProcess
+from turnout.server.engine.replies import Replies
 from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.engine.streams.request_streams import RequestStreams
 from turnout.server.engine.streams.restart_limit import RestartLimit
@@ -53,13 +55,6 @@ FACTORY = "turnout.runner.assembly:build_engine"
 
 GRACE_SECONDS = 2.0
 """Time for the engine to leave when told to; longer than most steps."""
-RETRY_SECONDS = 2.0
-"""Time until another attempt, where the system had no room for a process."""
-SETTLE_SECONDS, LOOK_SECONDS = 2.0, 0.02
-"""How long the start of another engine waits for requests that go on elsewhere, on the cores that it needs,
-and how often to look."""
-ADMIN_TIMEOUT_SECONDS = 30.0
-"""How long an admin command may wait for the step to end."""
 
 
 class Place(NamedTuple):
@@ -115,18 +110,11 @@ class ProcessClient:
         self._restart_limit = RestartLimit(restarts)
         self._config: EngineConfig | None = None
         self._most_requests = 0
-        self._launch: asyncio.TimerHandle | None = None
-        """The start of the next engine, after a pause."""
-        self._patience: asyncio.TimerHandle | None = None
-        """The end of the wait for it."""
-        self._overdue = False
-        """An engine is being replaced, for longer than requests wait."""
-        self._moved: list[RequestStream] = []
-        """What other engines have taken over from the one that died last."""
+        self._next = NextEngine(self._start_process, self._give_up_waiting)
         self._journal = AdminJournal() if journal is None else journal
         self.streams = RequestStreams()
         """The requests that clients wait for."""
-        self._replies: dict[str, asyncio.Future[Reply]] = {}
+        self._replies = Replies()
         self._ready: asyncio.Future[Ready] | None = None
         self._serving = False
         self._cause: Failed | None = None
@@ -213,12 +201,10 @@ class ProcessClient:
         if self.failure is None:
             self.failure = reason
         self.streams.fail(EngineGone(reason))
-        self._fail_replies(reason)
+        self._replies.fail(reason)
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(kind(reason))
-        for timer in (self._launch, self._patience):
-            if timer is not None:
-                timer.cancel()
+        self._next.cancel()
 
     async def close(self) -> None:
         """Stop the process, by request if it serves, and clean up."""
@@ -236,14 +222,14 @@ class ProcessClient:
     @property
     def room(self) -> bool:
         """Whether the engine may be given another request, now or once it has been replaced."""
-        return self.failure is None and not self._overdue and len(self.streams) < self._most_requests
+        return self.failure is None and not self._next.overdue and len(self.streams) < self._most_requests
 
     def check(self) -> None:
         """Raise EngineGone if the engine is gone, Overloaded if it may be given no other request now."""
         self._check()
         if len(self.streams) >= self._most_requests:
             raise Overloaded(self._too_many())
-        if self._overdue:
+        if self._next.overdue:
             raise Overloaded("the engine died, and another one is not ready yet; try again later")
 
     def attach(self, stream: RequestStream) -> None:
@@ -276,14 +262,7 @@ class ProcessClient:
         self._check()
         if self.restarting:
             raise EngineGone("the engine is being restarted; ask again")
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._replies[command.id] = reply
-        self._send(command)
-        try:
-            async with asyncio.timeout(ADMIN_TIMEOUT_SECONDS):
-                answer = await reply
-        finally:
-            del self._replies[command.id]
+        answer = await self._replies.to(command, self._send)
         if not answer.error_kind:
             self._journal.note(command)
         return answer
@@ -308,11 +287,6 @@ class ProcessClient:
         if self._serving:
             self._process.send(command)
 
-    def _fail_replies(self, reason: str) -> None:
-        for reply in self._replies.values():
-            if not reply.done():
-                reply.set_exception(EngineGone(reason))
-
     # -------------------------------------------------------------- events
 
     def _on_event(self, event: Event) -> None:
@@ -325,8 +299,7 @@ class ProcessClient:
             self.stats = event
             self._submit(self.streams.when_late())
         elif isinstance(event, Reply):
-            if (reply := self._replies.get(event.id)) is not None and not reply.done():
-                reply.set_result(event)
+            self._replies.take(event)
         elif isinstance(event, EngineNews):
             self.hear_news(event)
         elif isinstance(event, BlockEvent):
@@ -364,10 +337,8 @@ class ProcessClient:
             self._process.give_up(f"cannot take over: it {other}")
             return
         self._process.connected()
-        self._serving, self._overdue = True, False
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        self._serving = True
+        self._next.came()
         for command in self._journal.commands():
             self._send(command)
         if not self._ready.done():
@@ -391,10 +362,10 @@ class ProcessClient:
         counts = fault and not (served and self.streams.explains_death)
         if served:
             self._find_killer(death, fault=fault, counts=counts, reason=reason)
-        self._move_streams()
+        moved = self._moved()
         final = cause is not None and cause.final
         if self._started and self.failure is None and not final and self._restart_limit.allow(counts=counts):
-            self._start_another(reason)
+            self._start_another(reason, moved)
         else:
             self.refuse(reason)
             self._gone.set()
@@ -417,48 +388,36 @@ class ProcessClient:
             for limit in killer.counted_by if progressed else ():
                 limit.forgive(1)
 
-    def _move_streams(self) -> None:
-        """Has other engines take over what need not wait for the next one here."""
-        self._moved = [stream for stream in self.streams.movable() if self.elsewhere(stream)]
-        for stream in self._moved:
+    def _moved(self) -> list[RequestStream]:
+        """What other engines have taken over, since it need not wait for the next one here."""
+        moved = [stream for stream in self.streams.movable() if self.elsewhere(stream)]
+        for stream in moved:
             self.streams.remove(stream.spec.id)
+        return moved
 
-    def _start_another(self, reason: str) -> None:
+    def _start_another(self, reason: str, moved: Sequence[RequestStream]) -> None:
         pause = self._restart_limit.pause
         waiting = len(self.streams.unfinished)
         logger.error("%s; starting another engine in %g s for %d requests", reason, pause, waiting)
-        self._fail_replies(f"{reason}; it is being restarted, ask again")
-        loop = asyncio.get_running_loop()
-        if self._patience is None:
-            self._patience = loop.call_later(limits.RESTART_WAIT.most, self._give_up_waiting)
-        self._launch = loop.call_later(pause, self._start_when_settled, monotonic() + SETTLE_SECONDS)
-
-    def _start_when_settled(self, until: float) -> None:
-        """Starts another engine once its requests have a token elsewhere: loading it would slow them down."""
-        settled = all(stream.over or stream.proven for stream in self._moved)
-        if self._launcher.shares_machine and not settled and monotonic() < until:
-            loop = asyncio.get_running_loop()
-            self._launch = loop.call_later(LOOK_SECONDS, self._start_when_settled, until)
-        else:
-            self._moved = []
-            self._start_process()
+        self._replies.fail(f"{reason}; it is being restarted, ask again")
+        self._next.begin(pause, moved if self._launcher.shares_machine else ())
 
     def _start_process(self) -> None:
+        """Raises OSError, PluginError."""
         if self.failure is not None or self._gone.is_set() or not self._restart_limit.open:
             return
-        try:
-            self._process = EngineProcess(self._launcher, self._order)
-        except (OSError, PluginError) as error:  # no descriptor, process or memory is left, for now
-            logger.error("no engine can be started: %s; trying again in %g s", error, RETRY_SECONDS)
-            self._launch = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._start_process)
-            return
         assert self._config is not None
-        self._process.configure(self._config.model_dump_json())
-        self._process.listen(self._on_event, self._on_exit)
+        process = EngineProcess(self._launcher, self._order)
+        try:
+            process.configure(self._config.model_dump_json())
+        except PluginError:
+            process.kill()
+            raise
+        self._process = process
+        process.listen(self._on_event, self._on_exit)
 
     def _give_up_waiting(self) -> None:
         """Ends the requests that wait for the next engine; those that come later are refused."""
-        self._overdue = True
         seconds = limits.RESTART_WAIT.whole
         self.streams.fail(EngineGone(f"the engine died, and no other was ready within {seconds} seconds"))
 

@@ -20,7 +20,7 @@ from turnout.server.admin.kv import KVReport
 from turnout.server.admin.models import ModelChange
 from turnout.server.admin.prefixes import PrefixList, PrefixRequest, PrefixState
 from turnout.server.admin.scheduler import PolicyChange
-from turnout.server.engine.client import ADMIN_TIMEOUT_SECONDS
+from turnout.server.engine.replies import ADMIN_TIMEOUT_SECONDS
 from turnout.server.http.errors import ErrorBody, error_body
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport

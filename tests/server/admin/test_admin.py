@@ -159,7 +159,7 @@ def test_an_engine_that_is_gone_cannot_be_changed(start: Start) -> None:
 
 
 def test_an_engine_that_is_busy_too_long(busy: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.server.engine.client.ADMIN_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr("turnout.server.engine.replies.ADMIN_TIMEOUT_SECONDS", 0.0)
     response = busy.http.get(SCHEDULER)
     assert response.status_code == 504 and response.json()["error"]["code"] == "engine_busy"
     assert not busy.client._replies

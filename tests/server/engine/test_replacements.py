@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from asking import COMPLETIONS
 from echo_engine import STARTS
@@ -15,6 +16,8 @@ from running_server import RunningServer, Start, eventually
 
 from turnout.core import limits
 from turnout.plugins.launchers.exit_codes import OomKills
+from turnout.plugins.launchers.local import LocalEngine
+from turnout.server.engine import next_engine
 
 Answers = list[Future[httpx.Response]]
 
@@ -63,6 +66,30 @@ def test_an_engine_that_dies_while_it_loads_is_replaced_too(start: Start, starts
         assert answer.result(30).json()["choices"][0]["text"] == "ab" * 30
     assert server.client.restarts == 3
     assert server.http.get("/health").status_code == 200
+
+
+def test_an_engine_that_cannot_be_told_its_configuration_is_started_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for its configuration for ever, and with it the server, once a launcher had failed."""
+    server = start(engine_restarts=3)
+    configure, told = LocalEngine.configure, list[int]()
+
+    def fails_once(engine: LocalEngine, config: str) -> None:
+        told.append(engine.pid)
+        if len(told) == 1:
+            raise ValueError("the pipe is gone")
+        configure(engine, config)
+
+    monkeypatch.setattr(LocalEngine, "configure", fails_once)
+    monkeypatch.setattr(next_engine, "RETRY_SECONDS", 0.01)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, server, max_tokens=60, user="slow")
+        eventually(lambda: server.work())
+        end(server, signal.SIGSEGV)
+        assert answer.result(30).json()["choices"][0]["text"] == "ab" * 30
+    assert told[1:] == [server.client.pid]
+    eventually(lambda: not psutil.pid_exists(told[0]))
 
 
 def test_a_configuration_that_cannot_work_ends_the_server_at_once(start: Start, starts: Path) -> None:

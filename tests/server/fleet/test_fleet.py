@@ -22,7 +22,7 @@ from turnout.core.interfaces.router import Routable
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.core.logs import LogStyle
 from turnout.plugins.routers.score import Score
-from turnout.server.engine import client as engine_client
+from turnout.server.engine import next_engine
 from turnout.server.engine import process as engine_process
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.fleet import Fleet
@@ -216,7 +216,7 @@ def test_another_engine_starts_once_the_streams_of_the_dead_one_have_a_token_els
     three: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It took the cores that the others needed to compute the streams again."""
-    monkeypatch.setattr(engine_client, "SETTLE_SECONDS", 600.0)
+    monkeypatch.setattr(next_engine, "SETTLE_SECONDS", 600.0)
     alive, dying, other = (replica.client for replica in three.fleet.replicas)
     with ThreadPoolExecutor(6) as pool:
         answers: Answers = [pool.submit(ask, three, number, max_tokens=200) for number in range(6)]
