@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -18,6 +18,8 @@ from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.pooling import PoolingParams
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams, concrete_seed
+from turnout.text.prompt.given_conversations import Message, given_conversations
+from turnout.text.prompt.given_prompts import Given, Prompt, given_prompts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,9 +34,6 @@ if TYPE_CHECKING:
     from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput", "ToolCall"]
-
-Prompt = str | Sequence[int]
-Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Given | Iterable[Given],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         cache_salt: str = "",
@@ -142,11 +141,13 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete prompts, given as texts or token ids, together; results are in the prompts' order.
 
+        vLLM's ``{"prompt": text}`` and ``{"prompt_token_ids": ids}`` are prompts, too.
+
         Requests share computed prefixes only with requests of the same `cache_salt`.
 
         Raises RequestError, before anything runs, for a prompt that cannot be served.
         """
-        listed = _listed(prompts)
+        listed = given_prompts(prompts)
         params = self._params_for(len(listed), sampling_params)
         return self._answers(
             [self._request(prompt, p, cache_salt) for prompt, p in zip(listed, params, strict=True)], progress
@@ -154,7 +155,7 @@ class LLM:
 
     def chat(
         self,
-        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        messages: Iterable[Message] | Iterable[Iterable[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         tools: Sequence[Offer] | None = None,
@@ -175,7 +176,7 @@ class LLM:
         from turnout.text.prompt.function_tools import described
         from turnout.text.prompt.tool_request import offered_tools
 
-        several: Any = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        several = given_conversations(messages)
         offered = offered_tools(described(tools) if tools else None, tool_choice)
         params = self._params_for(len(several), sampling_params)
         chats = [
@@ -186,7 +187,7 @@ class LLM:
 
     def embed(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Given | Iterable[Given],
         *,
         prompt_name: str | None = None,
         normalize: bool | None = None,
@@ -199,23 +200,24 @@ class LLM:
         """
         params = PoolingParams(pooling=pooling, normalize=normalize, dimensions=dimensions)
         work = self._pooling()
-        return work.pooled(_listed(prompts), params, work.before(prompt_name))
+        return work.pooled(given_prompts(prompts), params, work.before(prompt_name))
 
     def classify(
-        self, prompts: Prompt | Sequence[Prompt], *, activation: bool = True
+        self, prompts: Given | Iterable[Given], *, activation: bool = True
     ) -> list[dict[str, float]]:
         """The score of each label for each prompt, by the model's head. Raises RequestError without one."""
         work, params = self._pooling(), PoolingParams(task="classify", activation=activation)
-        scored = work.pooled(_listed(prompts), params)
+        scored = work.pooled(given_prompts(prompts), params)
         return [dict(zip(work.facts.labels, each.tolist(), strict=True)) for each in scored]
 
     def score(
-        self, query: str | Sequence[str], texts: Sequence[str], *, prompt_name: str | None = None
+        self, query: str | Sequence[str], texts: str | Sequence[str], *, prompt_name: str | None = None
     ) -> list[float]:
         """How well each of `texts` answers `query`, or the query in its place in a list of as many.
 
         prompt_name: of the instruction that a reranker's folder has for it.
         """
+        texts = [texts] if isinstance(texts, str) else texts
         queries = [query] * len(texts) if isinstance(query, str) else list(query)
         if len(queries) != len(texts):
             raise RequestError(f"{len(queries)} queries need as many texts, not {len(texts)}", "texts")
@@ -282,7 +284,7 @@ class LLM:
     ) -> _PromptRequest:
         from turnout.text.engine_params import engine_params
 
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         spec = RequestSpec(
             id=str(next(self._ids)),
             prompt=ids,
@@ -404,10 +406,3 @@ class _PromptRequest:
     def _named(self, entry: TokenLogprobs) -> Iterator[tuple[int, Logprob]]:
         for token, logprob, rank in entry.ranked():
             yield token, Logprob(logprob, rank, self._llm.tokenizer.token_text(token))
-
-
-def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """The prompts as a list: a single one, a text or a list of token ids, becomes a list of one."""
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]

@@ -59,6 +59,23 @@ def test_prompts_may_be_token_ids(llm: LLM) -> None:
     assert one.prompt is None
 
 
+def test_prompts_may_have_vllms_form(llm: LLM) -> None:
+    """The key of a single dictionary was completed as a text."""
+    ids = llm.tokenizer.encode(PROMPTS[0])
+    (plain,) = llm.generate(PROMPTS[0], GREEDY, progress=False)
+    text, tokens = llm.generate([{"prompt": PROMPTS[0]}, {"prompt_token_ids": ids}], GREEDY, progress=False)
+    (alone,) = llm.generate({"prompt_token_ids": ids}, GREEDY, progress=False)
+    assert {plain.outputs[0].text} == {out.outputs[0].text for out in (text, tokens, alone)}
+    assert text.prompt == PROMPTS[0] and tokens.prompt is alone.prompt is None
+
+
+def test_what_is_no_prompt_or_conversation_is_refused(llm: LLM) -> None:
+    with pytest.raises(RequestError, match=r"a prompt is a text, a list of token ids, .*, not NoneType"):
+        llm.generate(None)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"a conversation is a list of messages such as .*, not str"):
+        llm.chat("hi")  # type: ignore[arg-type]
+
+
 def test_text_goes_on_where_its_prompt_ended(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """With tokenizers such as Llama 2's it began without its space, as if there were no prompt; the server's
     did not.

@@ -26,6 +26,7 @@ def test_texts_and_tokens_have_the_same_embedding(llm: LLM) -> None:
 def test_an_embedder_scores_by_similarity(llm: LLM) -> None:
     same, other = llm.score("one", ["one", "two"])
     assert same == pytest.approx(1, abs=1e-5) and other < same
+    assert llm.score("one", "two") == [other]
 
 
 def test_what_it_cannot_do_is_refused(llm: LLM) -> None:
