@@ -229,7 +229,7 @@ class Generation:
     async def _serve(self, number: int) -> AsyncGenerator[TextDelta, None]:
         request = self.requests[number]
         first = number * request.params.n
-        with RequestMeter(self.metrics, request, self._began) as meter:
+        with RequestMeter(self.metrics, request, self._began, prompt_only=self.prompt_only) as meter:
             read = partial(self._seen, request, first, meter)
             at_once = partial(self._taken_at_once, read)
             submitted = self._submit(request) if self._submit else self.client.submit(request, at_once)

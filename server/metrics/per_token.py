@@ -26,9 +26,9 @@ class Distribution(Collector):
         self._sum = 0.0
         self._created = time.time()
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(self._name, self._description, labels=tuple(self._labels))

@@ -65,7 +65,7 @@ class RequestMetrics:
         )
         self.between_tokens = Distribution(
             PREFIX + "inter_token_latency_seconds",
-            "Time between a choice's tokens, as they came.",
+            "Time between a choice's tokens; those that come together share it evenly.",
             PER_TOKEN,
             {"model_name": model},
         )
@@ -163,8 +163,12 @@ class RequestMetrics:
 class RequestMeter:
     """Measures one request, from `arrival` on the metrics' clock until its ``with`` block is left."""
 
-    def __init__(self, metrics: RequestMetrics, request: RequestSpec, arrival: float) -> None:
+    def __init__(
+        self, metrics: RequestMetrics, request: RequestSpec, arrival: float, *, prompt_only: bool = False
+    ) -> None:
+        """prompt_only: the token that the engine makes is not for the client, and is not counted."""
         self._metrics = metrics
+        self._prompt_only = prompt_only
         self._prompt_tokens = len(request.prompt)
         self._open = request.params.n
         self._arrival = arrival
@@ -203,7 +207,7 @@ class RequestMeter:
         if not self._pooled:
             metrics.choices.observe(self._params.n)
             if self._params.max_tokens is not None:
-                metrics.most_tokens.observe(self._params.max_tokens)
+                metrics.most_tokens.observe(self._counted(self._params.max_tokens))
 
     def take(self, delta: TextDelta) -> None:
         """Count what came for a choice."""
@@ -231,9 +235,9 @@ class RequestMeter:
         if choice is None:
             choice = self._choices[index] = _ChoiceTimes()
         else:
-            self._metrics.between_tokens.observe(now - choice.latest)
+            self._metrics.between_tokens.observe((now - choice.latest) / tokens, tokens)
         choice.times.extend([now] * tokens)
-        self._metrics.output_tokens.value += tokens
+        self._metrics.output_tokens.value += self._counted(tokens)
 
     def _end(self, index: int, reason: str, now: float) -> None:
         self._open -= 1
@@ -243,8 +247,9 @@ class RequestMeter:
         if choice is None or reason not in ("stop", "length"):
             return
         self._metrics.whole.observe(now - self._arrival)
-        self._metrics.output_lengths.observe(choice.tokens)
-        self._longest = max(self._longest, choice.tokens)
+        length = self._counted(choice.tokens)
+        self._metrics.output_lengths.observe(length)
+        self._longest = max(self._longest, length)
         if not self._open:
             self._metrics.longest.observe(self._longest)
         decode = choice.latest - choice.first
@@ -253,6 +258,9 @@ class RequestMeter:
             self._metrics.inference.observe(self._prefill + decode)
         if choice.tokens > 1:
             self._metrics.per_token.observe((choice.latest - choice.first) / (choice.tokens - 1))
+
+    def _counted(self, tokens: int) -> int:
+        return 0 if self._prompt_only else tokens
 
     def _end_open(self, reason: str, error: str) -> None:
         """Count the choices that are still open, which end now."""

@@ -115,15 +115,16 @@ class Connection(HttpToolsProtocol):
             return
         if self._sending is Sending.NOTHING and not self._unanswered:
             self._begin(Sending.HEADERS)
-        before, body = self._sending, self._size.body
+        before, size = self._sending, self._size
+        body = size.body
         super().data_received(data)
         if self._left is not None or self.transport.is_closing():
             return
         fault = None
         if self._sending is Sending.HEADERS:
             fault = self._size.header_bytes(len(data))
-        elif before is self._sending is Sending.BODY:
-            fault = self._size.framed_bytes(len(data), self._size.body - body)
+        elif before is self._sending is Sending.BODY and size is self._size:  # not already the next request's
+            fault = size.framed_bytes(len(data), size.body - body)
             if not self._unanswered:
                 self._discard(len(data))
         if fault is not None:

@@ -100,6 +100,25 @@ def test_times_are_those_of_the_tokens(fresh: RunningServer) -> None:
     assert 5 * 0.02 <= metrics("e2e_request_latency_seconds_sum") < 3
 
 
+def test_tokens_that_come_together_share_the_time_since_those_before(start: Start) -> None:
+    """A model with a token each millisecond seemed to take ten for each, as its events come."""
+    server = start(event_interval=0.05)
+    server.post(COMPLETIONS, prompt="a", max_tokens=400)
+    metrics = Metrics(server)
+    assert metrics("inter_token_latency_seconds_count") == 399
+    mean = metrics("inter_token_latency_seconds_sum") / 399
+    assert mean == pytest.approx(metrics("request_time_per_output_token_seconds_sum"))
+
+
+def test_a_request_for_its_prompt_alone_generates_nothing(fresh: RunningServer) -> None:
+    fresh.post(COMPLETIONS, prompt="abc", max_tokens=0, echo=True, logprobs=1)
+    metrics = Metrics(fresh)
+    assert metrics("generation_tokens_total") == metrics("request_generation_tokens_sum") == 0
+    assert metrics("request_params_max_tokens_sum") == metrics("request_max_num_generation_tokens_sum") == 0
+    assert metrics("request_generation_tokens_count") == metrics("request_success_total", "length") == 1
+    assert metrics("prompt_tokens_total") == 3
+
+
 def test_buckets_are_vllms(fresh: RunningServer) -> None:
     fresh.post(COMPLETIONS, prompt=[1, 2, 3], max_tokens=5)
     bounds = [le for name, _, le in Metrics(fresh).samples if name == "turnout:request_prompt_tokens_bucket"]

@@ -35,5 +35,17 @@ def test_both_are_written_as_prometheus_client_writes_its_own() -> None:
             assert _without_times(write(ours)) == _without_times(write(theirs))
 
 
+def test_several_observations_at_once_are_as_many_of_one() -> None:
+    registries = [CollectorRegistry(), CollectorRegistry()]
+    single, several = (Distribution("x:gap", "A gap.", BOUNDS, {"model": "a"}) for _ in registries)
+    for registry, distribution in zip(registries, (single, several), strict=True):
+        registry.register(distribution)
+    for _ in range(3):
+        single.observe(0.5)
+    several.observe(0.5, 3)
+    written = [_without_times(generate_latest(registry)) for registry in registries]
+    assert written[0] == written[1]
+
+
 def _without_times(text: bytes) -> bytes:
     return re.sub(rb"(?m)^(\S+_created\{.*\}) \S+$", rb"\1", text)

@@ -131,3 +131,28 @@ def test_a_pipelined_request_is_answered_before_the_clock_starts(connect: Connec
         time.sleep(0.8)
         connection.sendall(b"sion HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert received(connection).count(b"HTTP/1.1 200 ") == 2
+
+
+def _completion(user: str) -> tuple[bytes, bytes]:
+    """A request whose body is as long as its user's name, headers and body apart."""
+    body = json.dumps({"prompt": "ab", "max_tokens": 2, "user": user}).encode()
+    return HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body), body
+
+
+@pytest.mark.parametrize("path", [b"/v1/completions", b"/nothing"], ids=["served", "answered early"])
+def test_a_body_that_ends_where_the_next_one_begins_is_counted_for_itself(
+    connect: Connect, path: bytes
+) -> None:
+    """The first body counted as the frames of the second, which was refused with 400."""
+    head, body = _completion("x" * 90_000)
+    first = head.replace(b"/v1/completions", path).replace(b"Connection: close\r\n", b"")
+    head, second = _completion("y" * 200)
+    with closing(connect()) as connection:
+        connection.sendall(first + body[:-1000])
+        time.sleep(0.2)
+        connection.sendall(body[-1000:] + head + second[:100])
+        time.sleep(0.2)
+        connection.sendall(second[100:])
+        answers = received(connection)
+    served = 2 if path == b"/v1/completions" else 1
+    assert answers.count(b"HTTP/1.1 200 ") == served and b"little beside" not in answers, answers
