@@ -40,7 +40,6 @@ async def run(listener: Listener, models: Models, config: ServerConfig, fronts: 
     refuses its configuration or two configurations do not go together.
     """
     signals = Signals(models.fleets)
-    signals.fronts = fronts
     try:
         await _first_of(_start(models), signals.wait())
         if not signals.stopping:

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Sequence
 
 from turnout.server.fleet.fleet import Fleet
-from turnout.server.fleet.fronts.fronts import Fronts
 from turnout.server.http.connections.http_server import HttpServer
 
 __all__ = ["Signals"]
@@ -19,8 +18,6 @@ class Signals:
     def __init__(self, fleets: Sequence[Fleet]) -> None:
         self.server: HttpServer | None = None
         """The HTTP server to stop, once there is one."""
-        self.fronts: Fronts | None = None
-        """The processes that take clients' connections, if others do."""
         self._fleets = fleets
         self._stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -41,11 +38,9 @@ class Signals:
         self._stop.set()
 
     def _end_now(self) -> None:
-        """End all requests and the engines at once, and wait for no client."""
+        """End all requests and the engines at once, and wait for no client here; fronts pass the end on."""
         for fleet in self._fleets:
             fleet.refuse("the server is shutting down")
             fleet.kill()
-        if self.fronts is not None:
-            self.fronts.kill()
         if self.server is not None:
             self.server.force_exit = True

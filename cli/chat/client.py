@@ -102,6 +102,11 @@ class ChatClient:
         """Turns connection errors into a ChatError."""
         try:
             yield
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise ChatError(
+                f"the certificate of {self.url} is not trusted ({error.certificate_error}); if it should be, "
+                "name its file, or its authority's, in SSL_CERT_FILE"
+            ) from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise ChatError(
                 f"no server answers at {self.url} ({error}); start one with: turnout serve"

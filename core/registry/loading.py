@@ -68,6 +68,10 @@ def disabled_by_environment() -> tuple[str, ...]:
 def _candidates(extra: Iterable[object], config_folder: Path | None) -> Iterator[_Candidate]:
     for point in sorted(entry_points(group=PROJECT), key=_order):
         yield _Candidate(_origin(point), point.load)
+    if config_folder is not None and not config_folder.is_dir():
+        raise ConfigError(
+            f"there is no folder {config_folder}, in which --plugins-folder says that plugins are"
+        )
     if config_folder is not None and (file := config_folder / INLINE_FILE).is_file():
         yield _Candidate(Origin(INLINE_FILE, INLINE_FILE, ""), lambda: _load_file(file))
     for plugin in extra:

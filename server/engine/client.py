@@ -55,6 +55,8 @@ FACTORY = "turnout.runner.assembly:build_engine"
 
 GRACE_SECONDS = 2.0
 """Time for the engine to leave when told to; longer than most steps."""
+NOTABLE_SILENCE = 2.0
+"""Seconds without a word of the engine that are told to those who are refused."""
 
 
 class Place(NamedTuple):
@@ -269,10 +271,15 @@ class ProcessClient:
 
     def _too_many(self) -> str:
         """The engine would say so too. But one that hangs or restarts says nothing."""
-        state = "is being restarted" if self.restarting else f"was last heard of {self.silence:.0f} s ago"
+        silence = self.silence
+        state = ""
+        if self.restarting:
+            state = ", and the engine is being restarted"
+        elif silence > NOTABLE_SILENCE:
+            state = f", and the engine was last heard of {silence:.0f} s ago"
         return (
             f"{len(self.streams)} requests are waiting or running, the most that --max-waiting and "
-            f"--max-num-seqs allow, and the engine {state}; retry later"
+            f"--max-num-seqs allow{state}; retry later"
         )
 
     def _check(self) -> None:

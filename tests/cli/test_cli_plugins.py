@@ -124,6 +124,14 @@ def test_a_folder_will_do(inline: Path) -> None:
     assert run("plugins", "--plugins-folder", inline.parent / "absent").exit_code == 2
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """A server started without its plugins, or said that it knew no scheduler of the name."""
+    absent = tmp_path / "absent"
+    served = run("serve", "--plugins-folder", absent, "--scheduler", "tidal")
+    assert served.exit_code == 2
+    assert f"there is no folder {absent}" in served.stderr and "tidal" not in served.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "option"),
     [

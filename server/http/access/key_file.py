@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -19,6 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turnout.core.errors import ConfigError, did_you_mean
 
 __all__ = ["KeyEntry", "read_key_file"]
+
+LIST_BEGINS = ("[", "{", "- ", "--- ")
+"""How the first line of a list in YAML or JSON begins."""
 
 
 class KeyEntry(BaseModel):
@@ -40,20 +44,40 @@ def read_key_file(path: str) -> list[KeyEntry]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read the key file {path}: {reason}") from None
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError:
-        content = None  # a key may be no YAML
-    entries = _listed(path, content) if isinstance(content, list | dict) else _lines(text)
+    content = _structure(path, text)
+    entries = _lines(text) if content is None else _listed(path, content)
     if not entries:
         raise ConfigError(f"the key file {path} has no key: expected is a key a line, or a YAML list of keys")
     return entries
 
 
-def _lines(text: str) -> list[KeyEntry]:
-    """Empty lines and those that begin with ``#`` are skipped."""
+def _structure(path: str, text: str) -> list[object] | dict[object, object] | None:
+    """The list or mapping that a file holds; None: it has a key a line, and a key may be no YAML.
+
+    Raises ConfigError for a list that breaks off or has another fault: its lines are no keys.
+    """
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        first = next(_meant(text), "")
+        if first.startswith(LIST_BEGINS) or first in ("-", "---"):
+            mark = getattr(error, "problem_mark", None)
+            line = "" if mark is None else f", line {mark.line + 1}"
+            raise ConfigError(
+                f"the key file {path}{line}: begins as a list, and is no YAML or JSON"
+            ) from None
+        return None
+    return content if isinstance(content, list | dict) else None
+
+
+def _meant(text: str) -> Iterator[str]:
+    """Lines but empty ones and those that begin with ``#``."""
     lines = (line.strip() for line in text.splitlines())
-    return [KeyEntry(key=line) for line in lines if line and not line.startswith("#")]
+    return (line for line in lines if line and not line.startswith("#"))
+
+
+def _lines(text: str) -> list[KeyEntry]:
+    return [KeyEntry(key=line) for line in _meant(text)]
 
 
 def _listed(path: str, content: object) -> list[KeyEntry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -226,6 +227,20 @@ def test_too_many_waiting(start: Start) -> None:
     response = server.post(COMPLETIONS, prompt=[[65]] * 20, user="slow")
     assert error(response, 503)["code"] == "overloaded"
     assert response.headers["retry-after"] == "1"
+
+
+def test_a_server_that_holds_as_many_as_it_may_says_so_and_nothing_of_an_engine_that_answers(
+    start: Start,
+) -> None:
+    server = start({"max_waiting": 1, "max_num_seqs": 1})
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=60, user="slow")
+        eventually(lambda: len(server.client.streams) == 2)
+        message = error(server.post(COMPLETIONS, prompt="a"), 503)["message"]
+    assert message == (
+        "2 requests are waiting or running, the most that --max-waiting and --max-num-seqs allow; retry later"
+    )
 
 
 def test_a_request_that_breaks_the_decoding(server: RunningServer) -> None:

@@ -190,8 +190,8 @@ def test_streams_end_before_the_server_does(launch: Launch, number: signal.Signa
     assert "Traceback" not in server.text()
 
 
-@pytest.mark.slow
-def test_a_second_signal_ends_all_at_once(launch: Launch) -> None:
+def test_a_second_signal_ends_all_at_once_with_an_error_for_each_client(launch: Launch) -> None:
+    """They were cut off: the processes that have their connections were killed first."""
     server = launch(shutdown_timeout=20)
     url = server.url()
     streams = begun_streams(url, 400)
@@ -203,6 +203,8 @@ def test_a_second_signal_ends_all_at_once(launch: Launch) -> None:
     assert time.monotonic() - began < 10
     for stream in streams:
         stream.wait()
+        error, done = stream.lines[-2:]
+        assert stream.broken is None and done == "data: [DONE]" and "the server is shutting down" in error
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ def written(folder: Path, text: str) -> str:
         ("- one\n- {key: two, name: b}\n", [KeyEntry(key="one"), KeyEntry(key="two", name="b")]),
         ('[{"key": "x", "tokens-per-minute": 5}]', [KeyEntry(key="x", tokens_per_minute=5)]),
         ("- key: y\n  requests_in_flight: 2\n", [KeyEntry(key="y", requests_in_flight=2)]),
+        ("-a: {\n[x\n", [KeyEntry(key="-a: {"), KeyEntry(key="[x")]),
     ],
 )
 def test_a_file_has_lines_or_a_list(tmp_path: Path, text: str, entries: list[KeyEntry]) -> None:
@@ -44,6 +45,9 @@ def test_a_file_has_lines_or_a_list(tmp_path: Path, text: str, entries: list[Key
         ("- {key: hidden, name: b, tokens-per-minute: many}\n", "key 1: tokens-per-minute: Input should be"),
         ("- [hidden]\n", "key 1: expected is text, or a mapping"),
         ("- {key: 12345}\n", "key 1: key: Input should be a valid string"),
+        ('[\n  {"key": "hidden"},\n  {"key": "hid', "begins as a list, and is no YAML or JSON"),
+        ("# mine\n- name: a\n  key: hidden\n- {name: b, key: 12345\n", "line 5: begins as a list"),
+        ("---\n- {key: hidden\n", "begins as a list"),
     ],
 )
 def test_a_wrong_file_is_refused_without_telling_a_key(tmp_path: Path, text: str, message: str) -> None:
@@ -77,6 +81,16 @@ def rewritten(keys: Keys, path: str, text: str) -> None:
     Path(path).write_text(text)
     keys._looked -= LOOK_SECONDS
     keys.refresh()
+
+
+def test_a_list_that_is_half_written_changes_no_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its lines became keys: a bracket was one, and those of the clients were none any more."""
+    whole = '[\n  {"name": "a", "key": "hidden"}\n]\n'
+    path = written(tmp_path, whole)
+    keys = Keys.for_api(ServerConfig(api_key_file=path))
+    rewritten(keys, path, whole[:-8])
+    assert keys.find(b"hidden") and not keys.find(b"[")
+    assert "the keys stay as they were" in caplog.text and "hidden" not in caplog.text
 
 
 def test_the_file_is_read_again_when_it_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -73,6 +73,15 @@ def test_a_server_speaks_tls(start: Start, pem: Path) -> None:
         assert client.get("/health").status_code == 200, "a client that speaks no TLS harms nobody"
 
 
+def test_chat_says_that_a_certificate_is_not_trusted_and_what_helps(start: Start, pem: Path) -> None:
+    """It said that no server answers, and how to start one."""
+    server = start(**files(pem, certfile="both.pem"))
+    asked = ["chat", "--url", server.url]
+    refused = CliRunner().invoke(cli, asked, input="abc\n")
+    assert "is not trusted" in refused.output and "SSL_CERT_FILE" in refused.output
+    assert "start one" not in refused.output
+
+
 def test_clients_may_need_a_certificate(start: Start, pem: Path) -> None:
     server = start(**files(pem, certfile="both.pem", ca_certs="other.crt"))
     for name, served in (("other", True), ("own", False), ("", False)):
