@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from turnout.core.version import own_version
 from turnout.server.api.context import Context, context_of
+from turnout.server.http.errors import of_anthropic
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import fields, operation
 from turnout.server.protocol.message_events import ModelInfo, ModelPage
@@ -37,7 +38,7 @@ async def show_version(request: Request) -> Response:
 async def list_models(request: Request) -> Response:
     """Lists the models."""
     each = context_of(request).each
-    if _of_anthropic(request):
+    if of_anthropic(request):
         infos = [_info(context) for context in each]
         return JsonResponse(ModelPage(infos, infos[0].id, infos[-1].id))
     return JsonResponse(ModelList([_card(context) for context in each]))
@@ -47,12 +48,7 @@ async def list_models(request: Request) -> Response:
 async def show_model(request: Request) -> Response:
     """Describes a model."""
     context = context_of(request).of(request.path_params["name"])
-    return JsonResponse(_info(context) if _of_anthropic(request) else _card(context))
-
-
-def _of_anthropic(request: Request) -> bool:
-    """Whether a client of Anthropic asks, whose list of models lies under the same path as OpenAI's."""
-    return "anthropic-version" in request.headers
+    return JsonResponse(_info(context) if of_anthropic(request) else _card(context))
 
 
 def _info(context: Context) -> ModelInfo:

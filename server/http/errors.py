@@ -34,6 +34,7 @@ __all__ = [
     "error_body",
     "error_code",
     "error_kind",
+    "of_anthropic",
     "ollama_error",
     "respond_to_disconnect",
     "respond_to_error",
@@ -47,6 +48,8 @@ TIMEOUT = 408
 TOO_MANY = 429
 MESSAGES = "/v1/messages"
 """Where Anthropic's API begins."""
+MODELS = "/v1/models"
+"""Where OpenAI's and Anthropic's clients ask for models."""
 OLLAMA = "/api/"
 """Where Ollama's API begins."""
 ANTHROPIC_KINDS = {
@@ -168,9 +171,15 @@ def error_kind(path: str) -> type[ErrorBody] | type[AnthropicError] | type[Ollam
     return OllamaError if path.startswith(OLLAMA) else ErrorBody
 
 
+def of_anthropic(request: Request) -> bool:
+    """Whether a client of Anthropic's asks, whose list of models lies under the same path as OpenAI's."""
+    path: str = request.scope.get("path", "")
+    return path.startswith(MODELS) and "anthropic-version" in request.headers
+
+
 def _body(request: Request, error: ApiError) -> msgspec.Struct:
     kind = error_kind(request.scope.get("path", ""))
-    if kind is AnthropicError:
+    if kind is AnthropicError or of_anthropic(request):
         return anthropic_error(error, request.scope.get(REQUEST_KEY))
     return ollama_error(error) if kind is OllamaError else error_body(error)
 

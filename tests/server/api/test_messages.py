@@ -152,6 +152,14 @@ def test_errors_have_anthropics_form(client: anthropic.Anthropic, server: TinySe
     assert error["error"]["type"] == "authentication_error"
 
 
+def test_a_model_that_is_not_there_is_an_error_of_anthropics_for_its_clients(server: TinyServer) -> None:
+    url = f"{server.url}/v1/models/none"
+    theirs = httpx.get(url, headers={**server.headers, "anthropic-version": "2023-06-01"})
+    assert theirs.status_code == 404
+    assert theirs.json()["type"] == "error" and theirs.json()["error"]["type"] == "not_found_error"
+    assert httpx.get(url, headers=server.headers).json()["error"]["type"] == "invalid_request_error"
+
+
 # ------------------------------------------------------------------ what Claude Code sends beside
 
 
