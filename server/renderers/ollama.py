@@ -43,8 +43,10 @@ class OllamaRenderer(Renderer):
     """As the client named it."""
     names: TokenNames
     logprobs: bool
+    loading: float = 0.0
+    """Seconds for which the request waited until its model was loaded."""
     begun: float = field(default_factory=monotonic)
-    """When the request came, in seconds."""
+    """When the model was there, in seconds."""
     _end: TextDelta | None = field(default=None, init=False)
     _calls: _Calls = field(default_factory=lambda: _Calls(), init=False)
 
@@ -107,8 +109,8 @@ class OllamaRenderer(Renderer):
         now = monotonic()
         first = generation.first_token_at or now
         body.done, body.done_reason = True, choice.finish_reason or "stop"
-        body.total_duration = _nanoseconds(now - self.begun)
-        body.load_duration = 0
+        body.total_duration = _nanoseconds(self.loading + now - self.begun)
+        body.load_duration = _nanoseconds(self.loading)
         body.prompt_eval_count = generation.prompt_tokens
         body.prompt_eval_duration = _nanoseconds(first - self.begun)
         body.eval_count = generation.completion_tokens

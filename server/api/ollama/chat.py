@@ -10,6 +10,7 @@ from starlette.responses import Response
 from turnout.server.api.conversation import prepared_generation, translated
 from turnout.server.api.ollama.answer import check_thinking, loaded, read_request
 from turnout.server.api.respond import respond
+from turnout.server.fleet.models.waiting import entry_of
 from turnout.server.http.openapi.operation import operation
 from turnout.server.protocol.ollama.requests import OllamaChat
 from turnout.server.protocol.ollama.responses import ChatPart
@@ -30,6 +31,8 @@ async def chat(request: Request) -> Response:
         context.keep_loaded(asked.keep_alive)
         with body.client_field_names():
             check_thinking(arm, asked)
-            renderer = OllamaChatRenderer(asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs))
+            renderer = OllamaChatRenderer(
+                asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs), entry_of(request).waited
+            )
             generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
             return await respond(request, generation, renderer, stream=asked.stream)

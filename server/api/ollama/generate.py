@@ -13,6 +13,7 @@ from turnout.server.api.ollama.answer import check_thinking, loaded, read_reques
 from turnout.server.api.prompts import prepared_prompts
 from turnout.server.api.respond import respond
 from turnout.server.fleet.arms import ServedArm
+from turnout.server.fleet.models.waiting import entry_of
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.values import validate_body
@@ -40,7 +41,9 @@ async def generate(request: Request) -> Response:
     async with context.assigned_arm(request, None, id) as arm:
         context.keep_loaded(asked.keep_alive)
         check_thinking(arm, asked)
-        renderer = OllamaGenerateRenderer(asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs))
+        renderer = OllamaGenerateRenderer(
+            asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs), entry_of(request).waited
+        )
         if _is_continued(arm, asked):
             generation = await _continued(request, context, arm, asked, id)
         else:

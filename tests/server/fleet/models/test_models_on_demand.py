@@ -198,6 +198,19 @@ def test_clients_of_ollama_say_how_long_it_stays(lazy: Server) -> None:
     eventually(lambda: lazy.states()["a"] == "unloaded")
 
 
+def test_ollamas_answers_tell_how_long_a_model_took_to_load(lazy: Server) -> None:
+    """It was 0, and the time to load was missing in all that the request took."""
+    asked = {"prompt": "x", "stream": False, "options": {"num_predict": 2}}
+    for name in "ab":  # each takes the other's place
+        first, again = (
+            lazy.http.post("/api/generate", json={"model": name, **asked}, timeout=60).json()
+            for _ in range(2)
+        )
+        assert first["total_duration"] >= first["load_duration"] + first["prompt_eval_duration"]
+        assert again["load_duration"] == 0
+    assert first["load_duration"] > 0
+
+
 def test_commands_are_checked(lazy: Server) -> None:
     assert lazy.change("pin", "a").status_code == 409, "b would have no room"
     assert "could never be loaded" in lazy.change("pin", "a").text
