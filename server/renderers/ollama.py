@@ -48,6 +48,8 @@ class OllamaRenderer(Renderer):
     begun: float = field(default_factory=monotonic)
     """When the model was there, in seconds."""
     _end: TextDelta | None = field(default=None, init=False)
+    _untold: list[ChatTokenLogprob] = field(default_factory=list, init=False)
+    """Log-probabilities of tokens that no line has told yet, such as those of a call that goes on."""
     _calls: _Calls = field(default_factory=lambda: _Calls(), init=False)
 
     media_type = NDJSON
@@ -68,12 +70,13 @@ class OllamaRenderer(Renderer):
         return ()
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
-        logprobs, lines = self._logprobs(delta), b""
+        lines = b""
+        self._untold += self._logprobs(delta) or ()
         for event in parts_of(delta, generation) or ([Text("")] if delta.shown and self.logprobs else []):
             part = self._of([event])
             if isinstance(event, ToolBegin | ToolArguments):
                 continue  # a call comes whole
-            part.logprobs, logprobs = logprobs, UNSET
+            self._tell_logprobs(part)
             lines += _line(part)
         if delta.finish_reason is not None:
             self._end = delta
@@ -83,6 +86,7 @@ class OllamaRenderer(Renderer):
         body = self.part("", "", [])
         if self._end is not None:
             self._finish(body, self._end, generation)
+        self._tell_logprobs(body)
         return _line(body)
 
     def error(self, error: Exception) -> bytes:
@@ -115,6 +119,10 @@ class OllamaRenderer(Renderer):
         body.prompt_eval_duration = _nanoseconds(first - self.begun)
         body.eval_count = generation.completion_tokens
         body.eval_duration = max(1, _nanoseconds(now - first))
+
+    def _tell_logprobs(self, body: Totals) -> None:
+        """Give a line the log-probabilities that none has told yet."""
+        body.logprobs, self._untold = self._untold or UNSET, []
 
     def _logprobs(self, delta: TextDelta) -> Sequence[ChatTokenLogprob] | UnsetType:
         return chat_logprobs(self.names, delta.shown).content if self.logprobs else UNSET
