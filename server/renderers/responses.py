@@ -84,7 +84,7 @@ class ResponsesRenderer(Renderer):
         (choice,) = choices
         for event in parts_of(choice, generation):
             self._part(event)
-        self._close()
+        self._close(_status(choice))
         self._whole = self._body(choice, generation)
         return self._whole
 
@@ -117,7 +117,7 @@ class ResponsesRenderer(Renderer):
         events = b"".join(map(self._part, parts_of(delta, generation)))
         if delta.finish_reason is not None:
             self._ended = delta
-            events += self._close()
+            events += self._close(_status(delta))
         return events
 
     def closing(self, generation: Generation) -> bytes:
@@ -166,13 +166,13 @@ class ResponsesRenderer(Renderer):
         (part,) = self._items[-1]["content"]
         return self._of_item("response.content_part.added", content_index=0, part=part)
 
-    def _close(self) -> bytes:
+    def _close(self, status: str = "completed") -> bytes:
         """The events that end the open item, if one is."""
         if not self._open:
             return b""
         self._open = False
         item = self._items[-1]
-        item["status"] = "completed"
+        item["status"] = status
         if item["type"] == "function_call":
             done = self._of_item(
                 "response.function_call_arguments.done", name=item["name"], arguments=item["arguments"]
@@ -201,10 +201,7 @@ class ResponsesRenderer(Renderer):
 
     def _body(self, ended: TextDelta | None, generation: Generation) -> ResponseBody:
         """The response; before its end `ended` is None."""
-        cut = ended is not None and ended.finish_reason == "length"
-        status = "in_progress" if ended is None else "incomplete" if cut else "completed"
-        if cut and self._items:
-            self._items[-1]["status"] = "incomplete"
+        status = "in_progress" if ended is None else _status(ended)
         return ResponseBody(
             id=self.id,
             object="response",
@@ -214,11 +211,16 @@ class ResponsesRenderer(Renderer):
             output=self._items if ended is not None else [],
             usage=None if ended is None else _usage(generation),
             error=None,
-            incomplete_details={"reason": "max_output_tokens"} if cut else None,
+            incomplete_details={"reason": "max_output_tokens"} if status == "incomplete" else None,
             store=self.store,
             truncation="disabled",
             **self.echoed,
         )
+
+
+def _status(ended: TextDelta) -> str:
+    """Of a response at its end, and of the item that is open then: one that ended before was not cut."""
+    return "incomplete" if ended.finish_reason == "length" else "completed"
 
 
 def _empty(kind: str) -> Item:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import openai
 import pytest
 from asking import strict_client
 from tiny_server import TinyServer, serving
+
+from turnout.server.renderers.responses import ResponsesRenderer
+from turnout.text.choice_text import TextDelta
+from turnout.text.output.events import Reasoning, Text, ToolArguments, ToolBegin, ToolEnd
 
 MODEL = "turnout-tiny"
 ASKED = "How warm is it?"
@@ -26,6 +31,11 @@ TOOL: Any = {
         "additionalProperties": False,
     },
 }
+REPEATED = (
+    *("instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "previous_response_id"),
+    *("reasoning", "temperature", "text", "tool_choice", "tools", "top_p", "user"),
+)
+"""The fields of a response that are its request's."""
 CALLED: Any = {"tools": [TOOL], "tool_choice": {"type": "function", "name": "forecast"}}
 
 
@@ -87,6 +97,37 @@ def test_a_function_is_called(client: openai.OpenAI, streamed: bool) -> None:
     (call,) = response.output
     assert call.type == "function_call" and call.name == "forecast" and call.call_id.startswith("call_")
     assert json.loads(call.arguments)["days"] in (1, 2) and response.status == "completed"
+
+
+@pytest.mark.parametrize("called", [{}, CALLED], ids=["message", "call"])
+def test_an_item_that_is_cut_is_incomplete_when_it_ends(client: openai.OpenAI, called: Any) -> None:
+    """Its last event said `completed`, and only the response's said `incomplete`."""
+    asked = {**called, "max_output_tokens": 24}
+    *_, done, last = ask(client, **asked, stream=True)
+    assert (done.type, last.type) == ("response.output_item.done", "response.incomplete")
+    (whole,) = ask(client, **asked).output
+    assert done.item.status == last.response.output[0].status == whole.status == "incomplete"
+    assert done.item.type == whole.type == ("function_call" if called else "message")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_items_that_ended_before_the_cut_are_complete(streamed: bool) -> None:
+    call = [ToolBegin(0, "now"), ToolArguments(0, "{}"), ToolEnd(0)]
+    for events, statuses in (
+        ([Text("a"), *call], ["completed", "completed"]),
+        ([*call, Text("a")], ["completed", "incomplete"]),
+        ([Reasoning("a"), *call[:2]], ["completed", "incomplete"]),
+    ):
+        renderer = ResponsesRenderer("resp_1", MODEL, 0, dict.fromkeys(REPEATED))
+        ended = TextDelta(0, events=events, finish_reason="length")
+        generation = MagicMock(splitter=object(), prompt_tokens=1, completion_tokens=3)
+        if streamed:
+            sent = renderer.delta(ended, generation).decode().splitlines()
+            told = [json.loads(line.removeprefix("data: ")) for line in sent if line.startswith("data: ")]
+            done = [event["item"]["status"] for event in told if event["type"] == "response.output_item.done"]
+            assert done == statuses
+        body = renderer.ended(generation) if streamed else renderer.whole([ended], generation)
+        assert [item["status"] for item in body.output] == statuses and body.status == "incomplete"
 
 
 def test_a_conversation_goes_on(client: openai.OpenAI) -> None:
