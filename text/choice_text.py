@@ -144,6 +144,8 @@ class ChoiceText:
 
     def _read(self, token: int, logprobs: TokenLogprobs | None) -> None:
         offset = self._decoded
+        if logprobs is not None:
+            offset += self._detokenizer.flushed_by(token)
         self._hold(self._detokenizer.feed(token))
         if logprobs is not None:
             needs = self._decoded + self._detokenizer.holding

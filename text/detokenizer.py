@@ -47,6 +47,13 @@ class Detokenizer(ABC):
         """The text that is complete with `token`; may be empty."""
 
     @abstractmethod
+    def flushed_by(self, token: int) -> int:
+        """Characters that feeding `token` would give before its own text.
+
+        They are U+FFFD: what is held back and the token does not complete.
+        """
+
+    @abstractmethod
     def flush(self) -> str:
         """The text left at the end; an incomplete character becomes U+FFFD."""
 
@@ -66,6 +73,13 @@ class _Bytewise(Detokenizer):
 
     def feed(self, token: int) -> str:
         return "" if token in self._hidden else self._decoder.decode(self._bytes_of(token))
+
+    def flushed_by(self, token: int) -> int:
+        held, _ = self._decoder.getstate()
+        if not held or token in self._hidden:
+            return 0
+        # The token's text begins with the character that has its first byte, perhaps the one that is held.
+        return len((held + self._bytes_of(token)[:1]).decode(errors="replace")) - 1
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)
@@ -95,16 +109,26 @@ class _Windowed(Detokenizer):
         self._pending: list[int] = []
 
     def feed(self, token: int) -> str:
-        if token in self._hidden or self._tokenizer.backend.id_to_token(token) is None:
+        if self._has_no_text(token):
             return ""
         self._pending.append(token)
         before, after = self._decode(self._last), self._decode(self._last + self._pending)
-        if after.endswith(REPLACEMENT) and len(self._pending) < CHARACTER_TOKENS:
+        if _is_incomplete(after, self._pending):
             return ""
         # A token without text, such as a leading space that is dropped, is a neighbour of the next one too.
         self._last = self._pending if len(after) > len(before) else self._last + self._pending
         self._pending = []
         return after[len(before) :]
+
+    def flushed_by(self, token: int) -> int:
+        if not self._pending or self._has_no_text(token):
+            return 0
+        held = self._decode(self._last + self._pending)
+        pending = [*self._pending, token]
+        after = self._decode(self._last + pending)
+        if _is_incomplete(after, pending) or not after.startswith(held):
+            return 0
+        return len(held) - len(self._decode(self._last))
 
     def flush(self) -> str:
         before, after = self._decode(self._last), self._decode(self._last + self._pending)
@@ -115,5 +139,13 @@ class _Windowed(Detokenizer):
     def holding(self) -> bool:
         return bool(self._pending)
 
+    def _has_no_text(self, token: int) -> bool:
+        return token in self._hidden or self._tokenizer.backend.id_to_token(token) is None
+
     def _decode(self, tokens: list[int]) -> str:
         return self._tokenizer.decode(tokens, skip_special_tokens=False)
+
+
+def _is_incomplete(text: str, pending: list[int]) -> bool:
+    """Whether what pending tokens add at the end of a text may be part of a character."""
+    return text.endswith(REPLACEMENT) and len(pending) < CHARACTER_TOKENS

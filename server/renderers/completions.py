@@ -73,7 +73,7 @@ class CompletionRenderer(OpenAIRenderer):
         if prompt is not None and self.prompt_logprobs:
             choice.prompt_logprobs = prompt_logprobs(self.names.tokenizer, prompt)
         if prompt is not None and echo and self.options.logprobs:
-            choice.logprobs = echo_logprobs(self.names, prompt, self.top_logprobs)
+            choice.logprobs = echo_logprobs(self.names, prompt, echo, self.top_logprobs)
         return choice
 
     def _finished(self, delta: TextDelta) -> CompletionChoice:

@@ -39,13 +39,13 @@ def completion_logprobs(names: TokenNames, shown: Sequence[ShownToken], start: i
     )
 
 
-def echo_logprobs(names: TokenNames, prompt: ScoredPrompt, count: int) -> CompletionLogprobs:
-    """An echoed prompt's, with the `count` most likely tokens. Its first token has none."""
+def echo_logprobs(names: TokenNames, prompt: ScoredPrompt, echo: str, count: int) -> CompletionLogprobs:
+    """Of a prompt whose text `echo` is, with the `count` most likely tokens. Its first token has none."""
     return CompletionLogprobs(
         tokens=Lazily(prompt.tokens, names.name),
         token_logprobs=Chained([None], Lazily(prompt.scores, lambda entry: max(entry.logprob, LOWEST))),
         top_logprobs=Chained([None], Lazily(prompt.scores, lambda entry: _most_likely(names, entry, count))),
-        text_offset=_offsets(names.tokenizer, prompt.tokens),
+        text_offset=_offsets(names.tokenizer, prompt.tokens, echo),
     )
 
 
@@ -83,13 +83,30 @@ def _most_likely(names: TokenNames, entry: TokenLogprobs, count: int | None = No
     }
 
 
-def _offsets(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
-    """Where the text of each token begins, in characters."""
-    text, offsets, end = detokenizer(tokenizer, skip_special_tokens=False), [], 0
+def _offsets(tokenizer: Tokenizer, tokens: Sequence[int], echo: str) -> list[int]:
+    """Where the text of each token begins in an echo, in characters.
+
+    They are found from its end on: a prompt that was cut has its last tokens, and is echoed whole. Special
+    tokens that an echo does not spell take no room.
+    """
+    offsets, begin = [], len(echo)
+    for token, piece in zip(reversed(tokens), reversed(_pieces(tokenizer, tokens)), strict=True):
+        if token not in tokenizer.special_ids or echo.endswith(piece, 0, begin):
+            begin = max(0, begin - len(piece))
+        offsets.append(begin)
+    return offsets[::-1]
+
+
+def _pieces(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
+    """The text of each token, a character that is spread over several with the last. Joined, that of all."""
+    text, pieces = detokenizer(tokenizer, skip_special_tokens=False), [""]
     for token in tokens:
-        offsets.append(end)
-        end += len(text.feed(token))
-    return offsets
+        flushed = text.flushed_by(token)
+        added = text.feed(token)
+        pieces[-1] += added[:flushed]
+        pieces.append(added[flushed:])
+    pieces[-1] += text.flush()
+    return pieces[1:]
 
 
 def chat_logprobs(names: TokenNames, shown: Sequence[ShownToken]) -> ChatLogprobs:

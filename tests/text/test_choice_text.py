@@ -100,6 +100,26 @@ def test_logprobs_of_a_character_come_with_it(bytewise: Tokenizer) -> None:
     assert [(piece.text, len(piece.shown)) for piece in pieces if piece.text] == [("🦀", len(ids))]
 
 
+@settings(deadline=None)
+@given(data=st.data())
+def test_offsets_are_where_the_first_byte_of_a_token_is(bytewise: Tokenizer, data: st.DataObject) -> None:
+    """A token that followed an incomplete character had the place of the U+FFFD in front of it."""
+    assert bytewise.bytes_of is not None
+    ids = data.draw(st.lists(st.sampled_from(bytewise.encode("a你🚀"))))
+    pieces, _ = serve(bytewise, deltas(ids, [1] * len(ids)))
+    spelt = [bytewise.bytes_of(id) for id in ids]
+    begins = [b"".join(spelt[:count]) + spelt[count][:1] for count in range(len(ids))]
+    assert [token.offset for token in shown(pieces)] == [
+        len(begin.decode(errors="replace")) - 1 for begin in begins
+    ]
+
+
+def test_a_stop_string_behind_an_incomplete_character_is_not_shown(bytewise: Tokenizer) -> None:
+    ids = [bytewise.encode("🦀")[0], *bytewise.encode("z")]
+    pieces, _ = serve(bytewise, deltas(ids, [1] * len(ids)), stop=("z",))
+    assert text(pieces) == "\ufffd" and [token.offset for token in shown(pieces)] == [0]
+
+
 def test_a_stop_token_is_counted_but_not_shown(bytewise: Tokenizer) -> None:
     ids = bytewise.encode("abc")
     feed = deltas(ids, [], finish="stop", stop_token=ids[-1])

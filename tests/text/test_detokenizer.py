@@ -80,6 +80,27 @@ def test_a_character_spelt_in_bytes_comes_whole(spaced: Tokenizer) -> None:
     assert [piece for piece in pieces(spaced, ids) if piece] == ["🦀", "🦀"]
 
 
+def test_a_token_may_flush_bytes_before_its_own_text(bytewise: Tokenizer, spaced: Tokenizer) -> None:
+    """They become U+FFFD in what it is the last token of, but are no part of its text."""
+    crab, letter = bytewise.encode("🦀"), bytewise.encode("e")[-1]
+    assert flushed(bytewise, [*crab, letter]) == [0] * 4
+    assert flushed(bytewise, [*crab[:2], letter, letter]) == [0, 0, 1, 0]
+    assert flushed(bytewise, [*crab[:2], *crab]) == [0, 0, 1, 0, 0]
+    assert flushed(bytewise, [*crab[:2], 3, crab[2]]) == [0] * 4, "a token that is hidden has no text"
+    crab = spaced.encode("🦀", add_special_tokens=False)[-4:]
+    letter = spaced.backend.token_to_id("e")
+    assert flushed(spaced, [*crab, letter]) == [0] * 5
+    assert flushed(spaced, [*crab[:3], letter, letter]) == [0, 0, 0, 3, 0], "each of its bytes becomes one"
+
+
+def flushed(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    stream, found = detokenizer(tokenizer), []
+    for id in ids:
+        found.append(stream.flushed_by(id))
+        assert stream.feed(id).startswith(REPLACEMENT * found[-1])
+    return found
+
+
 def test_a_leading_space_is_kept_after_a_prompt(spaced: Tokenizer) -> None:
     prompt = spaced.encode("Hello")
     world = [spaced.backend.token_to_id("▁world")]

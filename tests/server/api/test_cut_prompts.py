@@ -35,6 +35,15 @@ def test_tokens_are_cut_like_text(server: RunningServer, tokenizer: Tokenizer) -
     assert [choice["text"] for choice in answer["choices"]] == ["bc", "xy"]
 
 
+@pytest.mark.parametrize("given", ["text", "tokens"])
+def test_an_echo_is_the_whole_prompt(server: RunningServer, tokenizer: Tokenizer, given: str) -> None:
+    """The tokens that were kept had offsets as if the text began with them."""
+    prompt = "xxxxxxxx" if given == "text" else tokenizer.encode("xxxxxxxx")
+    body = {"prompt": prompt, "max_tokens": 1, "echo": True, "logprobs": 0, FIELD: 2}
+    (choice,) = server.post(COMPLETIONS, **body).json()["choices"]
+    assert choice["text"] == "x" * 9 and choice["logprobs"]["text_offset"] == [6, 7, 8]
+
+
 def test_tokenize_shows_what_is_kept(server: RunningServer, tokenizer: Tokenizer) -> None:
     answer = server.post(TOKENIZE, prompt="abcdefgh", **{FIELD: 2}).json()
     assert answer["tokens"] == tokenizer.encode("abcdefgh")[-2:] and answer["count"] == 2

@@ -7,6 +7,8 @@ import pytest
 from asking import strict_client
 from running_server import RunningServer
 
+from turnout.text.tokenizer import Tokenizer
+
 
 @pytest.fixture
 def client(server: RunningServer) -> openai.OpenAI:
@@ -80,6 +82,20 @@ def test_logprobs_of_an_echo(lenient: openai.OpenAI) -> None:
     assert logprobs.text_offset == [0, 1, 2, 3, 4]
     assert logprobs.top_logprobs is not None
     assert logprobs.top_logprobs[:2] == [None, {"c": -0.25, "b": -1}]
+
+
+def test_offsets_in_an_echo(lenient: openai.OpenAI, tokenizer: Tokenizer) -> None:
+    """A token behind an incomplete character had its place, and special tokens that are hidden took room."""
+    byte, *_ = tokenizer.encode("🦀")
+    letters, end = tokenizer.encode("ab"), tokenizer.encode("<|eos|>")
+    for prompt, text, offsets in (
+        ("a🦀<|eos|>b", "a🦀<|eos|>ba", [0, 1, 1, 1, 1, 2, 9, 10]),
+        ([byte, *letters], "\ufffdab\ufffd", [0, 1, 2, 3]),
+        ([*letters, *end, *letters], "ababa", [0, 1, 2, 2, 3, 4]),
+    ):
+        asked = {"prompt": prompt, "max_tokens": 1, "logprobs": 0, "echo": True}
+        (choice,) = lenient.completions.create(model="echo", **asked).choices  # type: ignore[call-overload]
+        assert choice.text == text and choice.logprobs.text_offset == offsets
 
 
 def test_prompt_logprobs(client: openai.OpenAI) -> None:
