@@ -123,7 +123,7 @@ class ChatRequest(ChatOptions, ToolRequest, GenerationRequest):
     def _combinations(self) -> Self:
         if self.max_completion_tokens is not None:
             self.max_tokens = self.max_completion_tokens
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs needs logprobs to be true", "top_logprobs")
         return self
 

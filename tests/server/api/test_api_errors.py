@@ -135,6 +135,9 @@ def test_what_asks_for_nothing_is_accepted(server: RunningServer) -> None:
     tool = {"type": "function", "function": {"name": "f"}}
     nothing = {"tools": [tool], "tool_choice": "none", "echo": False, "typical_p": 1.0}
     assert server.post(CHAT, messages=HI, max_tokens=1, **nothing).status_code == 200
+    nothing = {"logprobs": False, "top_logprobs": 0}
+    answer = server.post(CHAT, messages=HI, max_tokens=1, **nothing)
+    assert answer.status_code == 200 and answer.json()["choices"][0]["logprobs"] is None
     nothing = {"stop_regex": None, "verbosity": "medium", "repeat_penalty": 1, "lora": [], "unheard_of": 5}
     assert server.post(COMPLETIONS, prompt="a", max_tokens=1, **nothing).status_code == 200
 
