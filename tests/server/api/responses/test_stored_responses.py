@@ -23,6 +23,7 @@ KEYS = ("alice-key", "bob-key")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
     file = tmp_path_factory.mktemp("store") / "responses.db"
     flags = [flag for key in KEYS for flag in ("--api-key", key)]
+    flags += ["--event-interval", "0"]  # events of two streams are compared
     with serving("--response-store", str(file), *flags, key=KEYS[0]) as server:
         yield server
 
