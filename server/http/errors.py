@@ -34,6 +34,7 @@ __all__ = [
     "error_body",
     "error_code",
     "error_kind",
+    "error_type",
     "of_anthropic",
     "ollama_error",
     "respond_to_disconnect",
@@ -120,7 +121,7 @@ def error_body(error: Exception) -> ErrorBody:
     """The body for an error. Details of an unexpected error stay in the log."""
     known = _known(error)
     param = None if known.param is None else _shortened(known.param)
-    return ErrorBody(ErrorDetails(_shortened(str(known)), _kind(known.status), param, known.code))
+    return ErrorBody(ErrorDetails(_shortened(str(known)), error_type(known.status), param, known.code))
 
 
 def _shortened(text: str) -> str:
@@ -131,10 +132,11 @@ def _shortened(text: str) -> str:
 def error_code(error: Exception) -> str:
     """One word for an error, which holds nothing of what the client sent."""
     known = _known(error)
-    return known.code or _kind(known.status)
+    return known.code or error_type(known.status)
 
 
-def _kind(status: int) -> str:
+def error_type(status: int) -> str:
+    """OpenAI's `type` of an error with this status."""
     if status == TIMEOUT:
         return "timeout_error"
     if status == TOO_MANY:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +20,9 @@ from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestErro
 from turnout.core.types.param_groups import BEAM_SEARCH
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.admin.scheduler import PolicyChange
+from turnout.server.http import admin_client
+from turnout.server.http.admin_client import CODES, STATUS
+from turnout.server.http.error_codes import ERRORS
 from turnout.server.http.errors import ApiError, ErrorBody, error_body, respond_to_error
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
@@ -32,6 +38,7 @@ from turnout.server.protocol.responses import (
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 
 PAGES = (SERVING, HTTP_API, PARAMETERS)
+SERVER = Path(admin_client.__file__).parents[1]
 
 # ------------------------------------------------------------------ parameters
 
@@ -152,6 +159,26 @@ def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
 
 
 # ------------------------------------------------------------------ errors
+
+
+def raised_codes() -> Iterator[tuple[str, int, str]]:
+    """Where the server's code makes errors with a status and a code that are written there."""
+    for file in sorted(SERVER.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ApiError":
+                named = {keyword.arg: keyword.value for keyword in node.keywords}
+                status, told = node.args[0] if node.args else None, named.get("code")
+                if isinstance(status, ast.Constant) and isinstance(told, ast.Constant):
+                    yield str(file.relative_to(SERVER)), status.value, told.value
+
+
+def test_every_code_that_is_raised_is_in_the_table_with_its_status() -> None:
+    """A dozen codes of `/admin`, of models and of stored items were missing."""
+    known = {(status, name) for told in ERRORS for status in told.statuses for name in told.codes}
+    raised = list(raised_codes())
+    assert len(raised) > 25
+    assert [each for each in raised if each[1:] not in known] == []
+    assert {(STATUS[kind], name) for kind, name in CODES.items()} <= known
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The HTTP pages: every path with what it does, and the fields of bodies and answers."""
+"""The HTTP pages: every path with what it does, the fields of bodies and answers, and errors."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from turnout.server.admin.replicas import ReplicaState
 from turnout.server.admin.rollout import RolloutReport
 from turnout.server.app import ROUTES
 from turnout.server.http.access.auth import is_admin
+from turnout.server.http.error_codes import ERRORS
+from turnout.server.http.errors import error_type
 from turnout.server.http.openapi.docstrings import field_docstrings
 from turnout.server.protocol.responses import TimingReport, Usage
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
@@ -100,6 +102,7 @@ def blocks() -> Blocks:
         "api": api_page.written,
         "paths": lambda: _paths(ROUTES),
         "admin paths": lambda: _paths([route for route in ROUTES if is_admin(route.path)]),
+        "errors": _errors,
         "usage": lambda: _answer(Usage),
         "timing": lambda: _answer(TimingReport),
         "body of tokenize": lambda: _body(TokenizeRequest),
@@ -130,6 +133,21 @@ def _paths(routes: list[Route]) -> str:
         does = paragraph(inspect.getdoc(route.endpoint) or "").removesuffix(".")
         rows.append((code(f"{method} {path}"), f"[{does}]({TOLD[route.path]})"))
     return table(("path", "what it does"), rows)
+
+
+def _errors() -> str:
+    return table(
+        ("status", "`type`", "`code`", "when"),
+        [
+            (
+                ", ".join(map(str, told.statuses)),
+                code(error_type(told.statuses[0])),
+                ", ".join(map(code, told.codes)),
+                told.when,
+            )
+            for told in ERRORS
+        ],
+    )
 
 
 def _answer(*kinds: type) -> str:
