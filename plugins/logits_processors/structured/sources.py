@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from llguidance import LLMatcher, grammar_from
 
@@ -44,7 +45,7 @@ def source(form: StructuredOutputs, specials: Mapping[str, int]) -> str:
 
 
 def _of_schema(schema: str) -> str:
-    read = json.loads(schema)
+    read = json.loads(schema, parse_constant=_refuse_number, parse_float=_finite)
     texts = [read]
     while texts:
         value = texts.pop()
@@ -56,6 +57,17 @@ def _of_schema(schema: str) -> str:
             _check_length(value)
     compiled, options = for_compiler(read)
     return LLMatcher.grammar_from_json_schema(compiled, defaults=cast("JsonCompileOptions", options))
+
+
+def _finite(number: str) -> float:
+    """Raises ValueError for a number such as 1e999, which would be read as infinite."""
+    value = float(number)
+    return value if math.isfinite(value) else _refuse_number(number)
+
+
+def _refuse_number(number: str) -> NoReturn:
+    """The compiler would take for null what JSON cannot write: NaN, Infinity, and what is beyond a float."""
+    raise ValueError(f"{number[:40]} is no number of JSON, or too large a one; give another")
 
 
 def _check_length(text: str) -> None:

@@ -82,6 +82,9 @@ def test_every_other_form(server: RunningServer, path: str, form: dict[str, Any]
     [
         ({"guided_json": {"type": "strin"}}, "guided_json", "Invalid type: strin"),
         ({"structured_outputs": {"json": {"uniqueItems": True}}}, "structured_outputs", "uniqueItems"),
+        ({"guided_json": '{"const":NaN}'}, "guided_json", "NaN is no number of JSON"),
+        ({"guided_json": '{"enum":[1,-Infinity]}'}, "guided_json", "-Infinity is no number of JSON"),
+        ({"structured_outputs": {"json": '{"const":1e999}'}}, "structured_outputs", "1e999 is no number"),
         ({"guided_regex": "["}, "guided_regex", "unclosed character class"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}},
