@@ -15,6 +15,7 @@ from turnout.core.plugin_faults import title_of
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.pooling import NO_TEXT
 from turnout.core.types.request import Request, RequestSpec
+from turnout.core.vocabulary import check_in_vocabulary
 
 __all__ = ["Admission", "Limits"]
 
@@ -124,9 +125,7 @@ class Admission:
             raise RequestError("the prompt is empty: at least one token is needed", "prompt")
         size = self._limits.vocab_size
         for name, tokens in (("prompt", spec.prompt), *spec.params.token_ids()):
-            if tokens and (min(tokens) < 0 or max(tokens) >= size):
-                bad = next(token for token in tokens if not 0 <= token < size)
-                raise RequestError(f"token id {bad} is outside the vocabulary of {size} tokens", name)
+            check_in_vocabulary(tokens, size, name)
 
     def _check_fits(self, request: Request) -> None:
         capacity, kv = self._scheduler.capacity, self._scheduler.kv

@@ -18,6 +18,7 @@ from turnout.core.errors import EngineError, RequestError, TurnoutError
 from turnout.core.types.messages import ListPrefixes, PinnedPrefix, PinnedPrefixes, PinPrefix, UnpinPrefix
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.vocabulary import check_in_vocabulary
 from turnout.server.api.context import Context, context_of
 from turnout.server.api.text_pool import LONG
 from turnout.server.fleet.arms import ServedArm
@@ -139,10 +140,7 @@ def _check(tokens: list[int], longest: int, vocabulary: int) -> None:
             "one is needed for the output; shorten the prefix",
             "prompt",
         )
-    if tokens and max(tokens) >= vocabulary:
-        raise RequestError(
-            f"token id {max(tokens)} is outside the vocabulary of {vocabulary} tokens", "prompt"
-        )
+    check_in_vocabulary(tokens, vocabulary, "prompt")
 
 
 async def _compute(client: EngineClient, tokens: list[int], salt: str, client_id: str) -> None:

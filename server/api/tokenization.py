@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
+from turnout.core.vocabulary import check_in_vocabulary
 from turnout.server.api.context import context_of
 from turnout.server.api.conversation import conversation_text, text_work
 from turnout.server.api.prompts import TOKEN_BYTES
@@ -80,9 +81,14 @@ async def detokenize(request: Request) -> Response:
         raise RequestError(
             f"there are {size:,} tokens; at most {limits.DETOKENIZED.whole:,} are decoded at once", "tokens"
         )
-    work = partial(context.arms.first.tokenizer.decode, body.tokens, skip_special_tokens=False)
-    text = await while_connected(request.receive, context.texts.run(size, work))
+    arm = await context.described(request)
+    text = await while_connected(request.receive, context.texts.run(size, partial(_text, arm, body.tokens)))
     return JsonResponse({"prompt": text})
+
+
+def _text(arm: ServedArm, tokens: list[int]) -> str:
+    check_in_vocabulary(tokens, arm.client.ready.vocab_size, "tokens")
+    return arm.tokenizer.decode(tokens, skip_special_tokens=False)
 
 
 @operation(parameters=(MODEL,))

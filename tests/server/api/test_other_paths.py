@@ -49,6 +49,15 @@ def test_what_cannot_be_tokenized_is_named(server: RunningServer, body: dict[str
     assert response.status_code == 400 and response.json()["error"]["param"] == param
 
 
+@pytest.mark.parametrize("wrong", [300, 999_999])
+def test_tokens_outside_the_vocabulary_have_no_text(server: RunningServer, wrong: int) -> None:
+    """They were left out of the text."""
+    response = server.post("/detokenize", tokens=[5, wrong])
+    error = response.json()["error"]
+    assert response.status_code == 400 and error["param"] == "tokens"
+    assert f"token id {wrong} is outside the vocabulary of 300 tokens" in error["message"]
+
+
 def test_the_tokenizer_is_described(server: RunningServer) -> None:
     answer = server.http.get("/tokenizer_info").json()
     assert answer["tokenizer_class"] == "PreTrainedTokenizerFast" and "messages" in answer["chat_template"]
