@@ -14,13 +14,8 @@ __all__ = ["HARMLESS", "OF_POOLING", "refuse_unsupported"]
 
 OPENAI: dict[str, tuple[Any, ...]] = {
     "audio": (),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
     "modalities": (["text"],),
     "prediction": (),
-    "reasoning_effort": ("none",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -83,8 +78,13 @@ LLAMA_CPP: dict[str, tuple[Any, ...]] = {
 
 OTHER_ENDPOINT: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
     "max_completion_tokens": (),
+    "reasoning_effort": ("none",),
     "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
     "top_logprobs": (0,),
 }
 """Parameters that one of completions and chat has and the other lacks."""

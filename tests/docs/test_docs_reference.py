@@ -7,6 +7,8 @@ from documents import DOCS, Document
 
 from turnout.scripts import docs_words, write_boards, write_reference
 from turnout.scripts.reference import blocks
+from turnout.server.protocol.chat import ChatRequest
+from turnout.server.protocol.completions import CompletionRequest
 
 WORDS = 42_000
 """At most so many are written by hand in docs/."""
@@ -28,6 +30,14 @@ def test_marks_are_whole() -> None:
     for document in DOCS:
         marks = document.text.count("write_reference.py: "), document.text.count("<!-- end -->")
         assert marks == (len(blocks.names(document.text)),) * 2, document
+
+
+def test_no_parameter_that_is_taken_is_told_to_be_refused_everywhere() -> None:
+    """`tools` and others that chat takes stood among the refused parameters of OpenAI."""
+    *refused, alone = write_reference.BLOCKS["refused parameters"]().splitlines()
+    taken = [f"`{name}`" for name in {**CompletionRequest.model_fields, **ChatRequest.model_fields}]
+    assert not [name for name in taken if any(name in line for line in refused)]
+    assert "`tools`" in alone and "`echo`" in alone
 
 
 MARK = "<!-- written by scripts/write_reference.py: {} -->\n"

@@ -21,7 +21,7 @@ from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.structured import StructuredRequest
-from turnout.server.protocol.unsupported import LLAMA_CPP, OPENAI, OTHER_ENDPOINT, SGLANG, VLLM
+from turnout.server.protocol.unsupported import HARMLESS, LLAMA_CPP, OPENAI, SGLANG, VLLM
 
 HEADS = ("parameter", "type and range", "default", "meaning")
 TAKEN = {
@@ -65,14 +65,12 @@ def _both() -> str:
 
 
 def _refused() -> str:
-    apis = {
-        "Of OpenAI": OPENAI,
-        "Of vLLM": VLLM,
-        "Of SGLang": SGLANG,
-        "Of llama.cpp": LLAMA_CPP,
-        "Of completions or chat alone, sent to the other": OTHER_ENDPOINT,
-    }
-    return "".join(f"- {api}: {', '.join(map(code, names))}.\n" for api, names in apis.items())
+    """Whatever API a name is of, it stands in the last line if one of completions and chat takes it."""
+    taken = CompletionRequest.model_fields.keys() | ChatRequest.model_fields.keys()
+    apis = {"Of OpenAI": OPENAI, "Of vLLM": VLLM, "Of SGLang": SGLANG, "Of llama.cpp": LLAMA_CPP}
+    lines = {api: [name for name in refused if name not in taken] for api, refused in apis.items()}
+    lines["Of completions or chat alone, sent to the other"] = sorted(HARMLESS.keys() & taken)
+    return "".join(f"- {api}: {', '.join(map(code, names))}.\n" for api, names in lines.items())
 
 
 def _added(model: type[BaseModel]) -> str:
