@@ -10,6 +10,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from turnout.core.errors import (
     Dropped,
@@ -194,10 +195,19 @@ async def respond_to_disconnect(request: Request, error: Exception) -> Response:
 def _misdirected(request: Request, error: HTTPException) -> ApiError:
     """An error that Starlette's routing raised: an unknown path, or a method that the path does not take."""
     path, method = request.url.path, request.method
-    message = f"there is no {path} here; the OpenAI API is under /v1, and GET / describes this server"
-    if error.status_code != NOT_FOUND:
-        message = f"{path} does not take {method}; it takes {(error.headers or {}).get('Allow')}"
-    return ApiError(error.status_code, message, headers=error.headers)
+    if error.status_code == NOT_FOUND:
+        message = f"there is no {path} here; the OpenAI API is under /v1, and GET / describes this server"
+        return ApiError(NOT_FOUND, message, headers=error.headers)
+    taken = ", ".join(_methods(request))
+    headers = {**(error.headers or {}), "Allow": taken}
+    return ApiError(error.status_code, f"{path} does not take {method}; it takes {taken}", headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that a path takes. Starlette's own error names only those of the path's first route."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted({method for route in matching for method in route.methods or ()})
 
 
 def _known(error: Exception) -> ApiError:

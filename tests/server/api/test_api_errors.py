@@ -199,6 +199,27 @@ def test_unknown_route_and_wrong_method(server: RunningServer) -> None:
     assert f"{COMPLETIONS} does not take GET; it takes POST" in message(server.http.get(COMPLETIONS), 405)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "taken"),
+    [
+        ("PUT", "/v1/files", "GET, HEAD, POST"),
+        ("PUT", "/ping", "GET, HEAD, POST"),
+        ("PUT", "/ping/", "GET, HEAD, POST"),
+        ("DELETE", "/admin/replicas", "GET, HEAD, POST"),
+        ("POST", "/v1/responses/x", "DELETE, GET, HEAD"),
+        ("PATCH", "/v1/files/x", "DELETE, GET, HEAD"),
+        ("GET", COMPLETIONS, "POST"),
+    ],
+)
+def test_a_wrong_method_is_told_all_that_the_path_takes(
+    server: RunningServer, method: str, path: str, taken: str
+) -> None:
+    """Those of the path's first route alone were named."""
+    response = server.http.request(method, path)
+    assert message(response, 405).endswith(f"does not take {method}; it takes {taken}")
+    assert response.headers["allow"] == taken
+
+
 def test_variables_of_the_chat_template_may_have_any_other_name(server: RunningServer) -> None:
     """One called `limit` was taken for an argument of ours, and answered with 500."""
     variables = {"limit": 1, "enable_thinking": False}
