@@ -23,6 +23,7 @@ from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
+from turnout.server.protocol.field_names import client_names
 from turnout.text.engine_params import engine_params
 from turnout.text.model_format import ModelFormat
 from turnout.text.output.reading.splitter import OutputSplitter
@@ -75,14 +76,18 @@ def text_work(request: Request, messages: Iterable[Message] = ()) -> int:
     return max(text_size(messages), held_memory(request).size // BYTES_PER_CHARACTER)
 
 
-async def translated(request: Request, fields: Callable[[], dict[str, Any]]) -> ChatRequest:
+async def translated(
+    request: Request, fields: Callable[[], dict[str, Any]], kind: type[ChatRequest]
+) -> ChatRequest:
     """Returns the chat request that another API's request means. Raises RequestError.
 
-    fields: makes its fields; it takes time for a request of many items.
+    fields: makes its fields; it takes time for a request of many items. kind: knows that API's names of them.
     """
 
     def translate() -> ChatRequest:
-        return validate_body(fields(), ChatRequest, may_be_deep=False)
+        made = fields()
+        with client_names(kind.FIELDS):
+            return validate_body(made, kind, may_be_deep=False)
 
     return await while_connected(
         request.receive, context_of(request).texts.run(text_work(request), translate)

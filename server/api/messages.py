@@ -17,7 +17,7 @@ from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import EVENTS, operation
 from turnout.server.protocol.message_events import Message, TokenCount
-from turnout.server.protocol.messages import CountRequest, MessagesRequest
+from turnout.server.protocol.messages import ChatOfMessage, CountRequest, MessagesRequest
 from turnout.server.renderers.messages import MessagesRenderer
 
 __all__ = ["count_tokens", "messages"]
@@ -30,11 +30,13 @@ async def messages(request: Request) -> Response:
     asked = await read_body(request, MessagesRequest, limit=context.config.max_body_size)
     context = context.of(asked.model)
     _refuse_threads(asked)
-    body, id = await translated(request, asked.chat_fields), f"msg_{uuid.uuid4().hex}"
+    body = await translated(request, asked.chat_fields, ChatOfMessage)
+    id = f"msg_{uuid.uuid4().hex}"
     async with context.assigned_arm(request, body.user, id, stream=bool(asked.stream)) as arm:
-        generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
-        renderer = MessagesRenderer(id, context.model_name)
-        return await respond(request, generation, renderer, stream=bool(asked.stream))
+        with body.client_field_names():
+            generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
+            renderer = MessagesRenderer(id, context.model_name)
+            return await respond(request, generation, renderer, stream=bool(asked.stream))
 
 
 @operation(body=CountRequest, answer=TokenCount, generates=True)
@@ -43,7 +45,7 @@ async def count_tokens(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, CountRequest, limit=context.config.max_body_size)
     context = context.of(asked.model)
-    body = await translated(request, asked.chat_fields)
+    body = await translated(request, asked.chat_fields, ChatOfMessage)
     arm = await context.described(request)
     work = partial(rendered_tokens, context.templates, arm, body)
     count = await while_connected(request.receive, context.texts.run(text_work(request, body.messages), work))

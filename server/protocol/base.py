@@ -14,6 +14,7 @@ from turnout.core.errors import RequestError
 from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams, concrete_seed
+from turnout.server.protocol.field_names import client_names
 from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.structured import StructuredRequest
 from turnout.server.protocol.token_ids import MAX_TOKEN_ID, TokenIds, Truncation
@@ -88,7 +89,7 @@ class GenerationRequest(StructuredRequest):
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {}
     """This endpoint's defaults for sampling parameters that neither the client nor the model sets."""
     FIELDS: ClassVar[Mapping[str, str]] = {"extra_args": "vllm_xargs"}
-    """Fields of the engine's request that have another name here: theirs to this."""
+    """Fields of the engine's request, or of ours, that the client knows by another name: those to these."""
 
     model: str | None = None
     """Another name than the served one gets 404. Default: the served one."""
@@ -228,13 +229,18 @@ class GenerationRequest(StructuredRequest):
     @contextmanager
     def client_field_names(self) -> Iterator[None]:
         """Make errors raised in the block name the fields as the client knows them."""
-        try:
-            yield
-        except RequestError as error:
-            if error.param == "structured_outputs" and self.structured_outputs is None:
-                error.param = self.structured_field
-            error.param = self.FIELDS.get(error.param or "", error.param)
-            raise
+        with client_names(self.field_names):
+            try:
+                yield
+            except RequestError as error:
+                if error.param == "structured_outputs" and self.structured_outputs is None:
+                    error.param = self.structured_field
+                raise
+
+    @property
+    def field_names(self) -> Mapping[str, str]:
+        """`FIELDS`, and those that depend on what the client sent."""
+        return self.FIELDS
 
     @property
     def include_usage(self) -> bool:

@@ -127,6 +127,11 @@ class ChatRequest(ChatOptions, ToolRequest, GenerationRequest):
             raise RequestError("top_logprobs needs logprobs to be true", "top_logprobs")
         return self
 
+    @property
+    def field_names(self) -> Mapping[str, str]:
+        newer = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
+        return {**self.FIELDS, **newer}
+
     def logprob_count(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
@@ -136,6 +141,8 @@ def _part_text(part: object) -> str:
         return part
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get("text") if isinstance(part, dict) else None
-    if kind != "text" or not isinstance(text, str):
+    if kind != "text":
         raise ValueError(f"only parts of type 'text' are supported, not {kind!r}")
+    if not isinstance(text, str):
+        raise ValueError("a part of type 'text' is expected to have a text, which is a string")
     return text

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
+from turnout.server.protocol.chat import ChatRequest
 
-__all__ = ["CountRequest", "MessagesRequest"]
+__all__ = ["ChatOfMessage", "CountRequest", "MessagesRequest"]
 
 EFFORTS = {"xhigh": "high", "max": "high"}
 """Those that only Anthropic's models know, and what stands for them."""
@@ -20,6 +21,17 @@ BILLING = "x-anthropic-billing-header:"
 """How Claude Code begins a block for Anthropic's accounts, not for a model. It differs between sessions, and
 stands before 30,000 tokens that they have in common."""
 Block = dict[str, Any]
+
+
+class ChatOfMessage(ChatRequest):
+    """The chat request that a request for a message means."""
+
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        **ChatRequest.FIELDS,
+        "stop": "stop_sequences",
+        "response_format": "output_config.format",
+        "response_format.json_schema": "output_config.format",
+    }
 
 
 class _Lenient(BaseModel):
@@ -106,7 +118,9 @@ class CountRequest(_Lenient):
         fields: dict[str, Any] = {"messages": [*self._told_first(), *self._conversation()]}
         if self.tools:
             fields["tools"] = [_tool(number, tool) for number, tool in enumerate(self.tools)]
-        if (choice := self.tool_choice) is not None and self.tools:
+        if (choice := self.tool_choice) is not None:
+            if choice.type in ("any", "tool") and not self.tools:
+                raise RequestError(f"tool_choice is {choice.type!r}, but there are no tools", "tool_choice")
             named = {"type": "function", "function": {"name": choice.name or ""}}
             fields["tool_choice"] = CHOICES.get(choice.type, named)
             if choice.disable_parallel_tool_use:
@@ -267,6 +281,8 @@ def _joined_text(where: str, blocks: object) -> str:
 def _text(where: str, block: object) -> str:
     kind = block.get("type") if isinstance(block, dict) else None
     text = block.get("text") if isinstance(block, dict) else None
-    if kind != "text" or not isinstance(text, str):
+    if kind != "text":
         raise RequestError(f"{where} has a block of the type {kind!r}; only text is supported there")
+    if not isinstance(text, str):
+        raise RequestError(f"{where} has a block of the type 'text' without a text")
     return text

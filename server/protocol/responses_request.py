@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
+from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.metadata import Notes
 
-__all__ = ["ResponsesRequest"]
+__all__ = ["ChatOfResponse", "ResponsesRequest"]
 
 Item = dict[str, Any]
 TEXTS = frozenset({"input_text", "output_text", "reasoning_text", "text"})
@@ -22,6 +23,19 @@ REFUSED = {
     "truncation": ("disabled",),
 }
 """Fields that would change the response, with the values that ask for nothing; None always does."""
+
+
+class ChatOfResponse(ChatRequest):
+    """The chat request that a request for a response means."""
+
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        **ChatRequest.FIELDS,
+        "prompt": "input",
+        "messages": "input",
+        "max_tokens": "max_output_tokens",
+        "response_format": "text.format",
+        "response_format.json_schema": "text.format",
+    }
 
 
 class _Lenient(BaseModel):
@@ -113,7 +127,6 @@ class ResponsesRequest(BaseModel):
         for name, value in (self.model_extra or {}).items():
             if name in REFUSED and value is not None and value not in REFUSED[name]:
                 raise RequestError(f"{name} is not supported; send the whole conversation as input", name)
-        functions = self.functions()
         fields: dict[str, Any] = {
             "messages": list(_merged(self._messages(before))),
             "max_tokens": self.max_output_tokens,
@@ -124,10 +137,10 @@ class ResponsesRequest(BaseModel):
             "priority": (self.model_extra or {}).get("priority"),
             "response_format": self._form(),
             "chat_template_kwargs": self._template_variables(),
+            "tool_choice": self._choice(),
         }
-        if functions:
+        if functions := self.functions():
             fields["tools"] = [{"type": "function", "function": _function(tool)} for tool in functions]
-            fields["tool_choice"] = self._choice()
             fields["parallel_tool_calls"] = self.parallel_tool_calls
         return fields
 
@@ -151,7 +164,9 @@ class ResponsesRequest(BaseModel):
             raise RequestError(
                 f"tool_choice should be a text or name a function, not {choice.get('type')!r}", "tool_choice"
             )
-        return {"type": "function", "function": {"name": choice.get("name")}}
+        if not isinstance(choice.get("name"), str):
+            raise RequestError("tool_choice should have the name of a function", "tool_choice")
+        return {"type": "function", "function": {"name": choice["name"]}}
 
     def _messages(self, before: Sequence[Item]) -> Iterator[Item]:
         if self.instructions:
@@ -171,6 +186,8 @@ def _message(where: str, item: Item) -> Iterator[Item]:
     kind = item.get("type", "message")
     if kind == "message":
         role = item.get("role")
+        if not isinstance(role, str):
+            raise RequestError(f"{where}.role should be a text, such as 'user'", "input")
         content = _text(f"{where}.content", item.get("content"))
         yield {"role": "system" if role == "developer" else role, "content": content}
     elif kind == "function_call":
@@ -209,8 +226,10 @@ def _text(where: str, content: object) -> str:
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if not isinstance(kind, str) or kind not in TEXTS or not isinstance(part.get("text"), str):
+        if not isinstance(kind, str) or kind not in TEXTS:
             raise RequestError(f"{where} has a part of the type {kind!r}; only text is supported", "input")
+        if not isinstance(part.get("text"), str):
+            raise RequestError(f"{where} has a part of the type {kind!r} without a text", "input")
         texts.append(part["text"])
     return "\n".join(texts)
 

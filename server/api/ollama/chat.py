@@ -12,7 +12,7 @@ from turnout.server.api.ollama.answer import check_thinking, loaded, read_reques
 from turnout.server.api.respond import respond
 from turnout.server.fleet.models.waiting import entry_of
 from turnout.server.http.openapi.operation import operation
-from turnout.server.protocol.ollama.requests import OllamaChat
+from turnout.server.protocol.ollama.requests import ChatOfOllama, OllamaChat
 from turnout.server.protocol.ollama.responses import ChatPart
 from turnout.server.renderers.ollama import NDJSON, OllamaChatRenderer
 from turnout.server.renderers.token_names import TokenNames
@@ -26,7 +26,7 @@ async def chat(request: Request) -> Response:
     asked, context = await read_request(request, OllamaChat)
     if not asked.messages:
         return await loaded(request, context, asked, message={"role": "assistant", "content": ""})
-    body, id = await translated(request, asked.chat_fields), f"ollama-{uuid.uuid4().hex}"
+    body, id = await translated(request, asked.chat_fields, ChatOfOllama), f"ollama-{uuid.uuid4().hex}"
     async with context.assigned_arm(request, None, id) as arm:
         context.keep_loaded(asked.keep_alive)
         with body.client_field_names():

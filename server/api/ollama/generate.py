@@ -20,8 +20,7 @@ from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.openapi.operation import operation
 from turnout.server.http.request_memory import held_memory
-from turnout.server.protocol.completions import PlainPrompt
-from turnout.server.protocol.ollama.requests import OllamaGenerate
+from turnout.server.protocol.ollama.requests import ChatOfOllama, OllamaGenerate, PromptOfOllama
 from turnout.server.protocol.ollama.responses import GeneratePart
 from turnout.server.renderers.ollama import NDJSON, OllamaGenerateRenderer
 from turnout.server.renderers.token_names import TokenNames
@@ -63,7 +62,7 @@ async def _answered(
     request: Request, context: Context, arm: ServedArm, asked: OllamaGenerate, id: str
 ) -> Generation:
     """A message, of which the chat template makes the prompt."""
-    body = await translated(request, asked.chat_fields)
+    body = await translated(request, asked.chat_fields, ChatOfOllama)
     with body.client_field_names():
         return await prepared_generation(
             request, context, arm, body, id, as_fits=True, before=asked.context or ()
@@ -74,7 +73,7 @@ async def _continued(
     request: Request, context: Context, arm: ServedArm, asked: OllamaGenerate, id: str
 ) -> Generation:
     """A prompt, as it is."""
-    body = validate_body(asked.prompt_fields(_prompt(asked)), PlainPrompt, may_be_deep=False)
+    body = validate_body(asked.prompt_fields(_prompt(asked)), PromptOfOllama, may_be_deep=False)
     client, memory = client_of(request), held_memory(request)
     with body.client_field_names(), memory.growing():
         preparing = prepared_prompts(context.texts, arm, body, id, client, memory, before=asked.context or ())

@@ -31,7 +31,7 @@ from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import EVENTS, STORAGE, operation
 from turnout.server.http.request_memory import HeldMemory, held_memory
 from turnout.server.http.telemetry.middleware import recording_further
-from turnout.server.protocol.responses_request import ResponsesRequest
+from turnout.server.protocol.responses_request import ChatOfResponse, ResponsesRequest
 from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
 
 __all__ = ["responses"]
@@ -46,23 +46,24 @@ async def responses(request: Request) -> Response:
     stored = wants_store(request, asked)
     before = await earlier_items(request, asked)
     asked = await with_references(request, asked)
-    body = await translated(request, partial(asked.chat_fields, before))
+    body = await translated(request, partial(asked.chat_fields, before), ChatOfResponse)
     id = f"resp_{uuid.uuid4().hex}"
     async with context.assigned_arm(request, body.user, id, stream=bool(asked.stream)) as arm:
-        generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
-        params = generation.requests[0].params
-        echoed = _echoed(asked) | {"temperature": params.temperature, "top_p": params.top_p}
-        keeper = keeper_of(request, asked) if stored else None
-        renderer = ResponsesRenderer(
-            id, context.model_name, int(time.time()), echoed, keeper=keeper, store=stored
-        )
-        if asked.background:
-            begin(request, generation)
-            generation.submit_by(context.rooms[arm.name].submit)
-            begun = await _begun(request, asked, arm, generation, renderer)
-            log = context.background.logs.find(id)
-            return JsonResponse(begun) if log is None else EventStream(log.read(0), held_memory(request))
-        return await respond(request, generation, renderer, stream=bool(asked.stream))
+        with body.client_field_names():
+            generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
+            params = generation.requests[0].params
+            echoed = _echoed(asked) | {"temperature": params.temperature, "top_p": params.top_p}
+            keeper = keeper_of(request, asked) if stored else None
+            renderer = ResponsesRenderer(
+                id, context.model_name, int(time.time()), echoed, keeper=keeper, store=stored
+            )
+            if asked.background:
+                begin(request, generation)
+                generation.submit_by(context.rooms[arm.name].submit)
+                begun = await _begun(request, asked, arm, generation, renderer)
+                log = context.background.logs.find(id)
+                return JsonResponse(begun) if log is None else EventStream(log.read(0), held_memory(request))
+            return await respond(request, generation, renderer, stream=bool(asked.stream))
 
 
 async def _begun(

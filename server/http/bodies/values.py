@@ -7,7 +7,7 @@ few bytes takes a thousandth of that.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from typing import Any, TypeVar
@@ -99,7 +99,7 @@ def validate_body(content: dict[str, Any], model: type[Model], *, may_be_deep: b
     try:
         return model.model_validate({name: value for name, value in content.items() if value is not None})
     except ValidationError as error:
-        explained = _explain(error)
+        explained = _explain(error, content)
     raise explained  # here, since the other error keeps the whole input
 
 
@@ -129,13 +129,30 @@ def _too_deep() -> RequestError:
     )
 
 
-def _explain(error: ValidationError) -> RequestError:
+def _explain(error: ValidationError, content: dict[str, Any]) -> RequestError:
     problem = error.errors(include_url=False, include_context=False)[0]
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])[1:]
+    field = _field(problem["loc"], content, missing=problem["type"] == "missing")
     if problem["type"] == "missing":
         return RequestError(f"{field}: this field is required", field)
     message = problem["msg"].removeprefix("Value error, ")
     return RequestError(f"{field}: {message} (given: {_short(problem['input'])})", field)
+
+
+def _field(location: Sequence[str | int], content: object, *, missing: bool) -> str:
+    """The name of a place in a body. pydantic's has the members of unions too, which no client has sent.
+
+    missing: the last part is not there.
+    """
+    field, value = "", content
+    for place, part in enumerate(location, 1):
+        if isinstance(part, int):
+            there = isinstance(value, list) and part < len(value)
+            field, value = f"{field}[{part}]", value[part] if there else None
+        elif isinstance(value, dict) and part in value:
+            field, value = f"{field}.{part}", value[part]
+        elif missing and place == len(location):
+            field = f"{field}.{part}"
+    return field.removeprefix(".")
 
 
 def _short(value: object, length: int = 100) -> str:

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
+from turnout.server.protocol.chat import ChatRequest
+from turnout.server.protocol.completions import PlainPrompt
 from turnout.server.protocol.ollama.keep_alive import KeepAlive
 from turnout.server.protocol.ollama.options import Options
 from turnout.server.protocol.token_ids import TokenIds
 
-__all__ = ["OllamaChat", "OllamaGenerate", "OllamaRequest", "ShowRequest"]
+__all__ = ["ChatOfOllama", "OllamaChat", "OllamaGenerate", "OllamaRequest", "PromptOfOllama", "ShowRequest"]
 
 Fields = dict[str, Any]
 LEVELS = ("low", "medium", "high", "max")
+
+
+NAMES = {
+    **{name: f"options.{name}" for name in ("temperature", "top_k", "top_p", "min_p", "seed", "stop")},
+    **{name: f"options.{name}" for name in ("presence_penalty", "frequency_penalty")},
+    "max_tokens": "options.num_predict",
+    "repetition_penalty": "options.repeat_penalty",
+    "response_format": "format",
+}
+"""Ollama's names of our fields."""
+
+
+class ChatOfOllama(ChatRequest):
+    """The chat request that a request of Ollama's means."""
+
+    FIELDS: ClassVar[Mapping[str, str]] = {**ChatRequest.FIELDS, **NAMES}
+
+
+class PromptOfOllama(PlainPrompt):
+    """The completion that a request of Ollama's means."""
+
+    FIELDS: ClassVar[Mapping[str, str]] = {**PlainPrompt.FIELDS, **NAMES, "logprobs": "top_logprobs"}
 
 
 class _Lenient(BaseModel):

@@ -114,6 +114,9 @@ def test_what_is_not_a_json_object(server: RunningServer, body: bytes) -> None:
         (CHAT, {"messages": HI, "tools": [{"type": "magic"}], "tool_choice": "auto"}, "tools[0].type"),
         (CHAT, {"messages": HI, "echo": True}, "echo"),
         (CHAT, {"messages": HI, "max_tokens": 0}, "max_tokens"),
+        (CHAT, {"messages": HI, "max_completion_tokens": 0}, "max_completion_tokens"),
+        (CHAT, {"messages": HI, "tool_choice": "always"}, "tool_choice"),
+        (CHAT, {"messages": HI, "tool_choice": {"type": "function"}}, "tool_choice"),
         (CHAT, {"messages": HI, "response_format": {"type": "xml"}}, "response_format"),
         (CHAT, {"messages": HI, "chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
         (CHAT, {"messages": HI, "continue_final_message": True}, "continue_final_message"),
@@ -184,6 +187,17 @@ def test_content_in_parts(server: RunningServer) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     answer = server.post(CHAT, messages=[{"role": "user", "content": parts}], max_tokens=3).json()
     assert answer["choices"][0]["message"]["content"] == "a\nb"
+
+
+def test_a_part_without_its_text(server: RunningServer) -> None:
+    """It was told that parts of its type are not supported."""
+    said = message(server.post(CHAT, messages=[{"role": "user", "content": [{"type": "text"}]}]), 400)
+    assert "a part of type 'text' is expected to have a text" in said
+
+
+def test_a_message_names_the_field_that_was_sent(server: RunningServer) -> None:
+    for many, words in ((0, "max_completion_tokens must be"), (1000, "and max_completion_tokens=1000; ask")):
+        assert words in message(server.post(CHAT, messages=HI, max_completion_tokens=many), 400)
 
 
 def test_unknown_model(server: RunningServer) -> None:

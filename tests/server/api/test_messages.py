@@ -128,6 +128,12 @@ def test_more_tokens_than_fit_mean_as_many_as_fit(client: anthropic.Anthropic) -
         ({"tools": [{**TOOL, "name": "a b"}]}, "name"),
         ({"messages": []}, "messages"),
         ({"extra_body": {"temperature": -1.0}}, "temperature"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice is 'any', but there are no tools"),
+        ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice is 'tool', but there are no tools"),
+        ({"system": 5}, "system: "),
+        ({"stop_sequences": [""]}, "stop_sequences must hold strings, none of them empty"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "block of the type 'text' without"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema must be"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(
@@ -138,6 +144,11 @@ def test_what_is_not_supported_is_refused_by_name(
     error: Any = refused.value.body
     assert error["type"] == "error" and error["error"]["type"] == "invalid_request_error"
     assert why in error["error"]["message"]
+
+
+def test_a_choice_of_tools_that_forces_none_needs_none(client: anthropic.Anthropic) -> None:
+    for choice in ("auto", "none"):
+        assert ask(client, tool_choice={"type": choice}).stop_reason == "max_tokens"
 
 
 def test_errors_have_anthropics_form(client: anthropic.Anthropic, server: TinyServer) -> None:

@@ -37,7 +37,9 @@ def test_only_the_first_wrong_item_is_reported(
     counts: list[int] = []
     explain = values._explain
     monkeypatch.setattr(
-        values, "_explain", lambda error: counts.append(error.error_count()) or explain(error)
+        values,
+        "_explain",
+        lambda error, content: counts.append(error.error_count()) or explain(error, content),
     )
     response = server.post(path, **{"prompt": "a", field: [item] * 1000})
     assert response.status_code == 400

@@ -171,6 +171,17 @@ def test_tools_of_other_types_are_left_out(client: openai.OpenAI) -> None:
         ({"input": [{"type": "computer_call"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"max_output_tokens": 2**40}, "max_output_tokens"),
+        ({"input": 5}, "input"),
+        ({"input": []}, "input"),
+        ({"input": "word " * 5000}, "input"),
+        ({"input": [{"role": 5, "content": "a"}], "instructions": "Be short."}, "input"),
+        ({"text": {"format": {"type": "nope"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"type": "strin"}}}}, "text.format"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "required", "tools": [{"type": "web_search"}]}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
+        ({"tool_choice": {"type": "function"}, "tools": [TOOL]}, "tool_choice"),
         ({"input": [{"type": "reasoning", "summary": [], "content": [{"text": None}]}]}, "input"),
     ],
 )
@@ -180,3 +191,26 @@ def test_what_is_not_supported_is_refused_by_name(
     with pytest.raises(openai.BadRequestError) as refused:
         ask(client, **fields)
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"max_output_tokens": 2**40}, "max_output_tokens must be between"),
+        ({"text": {"format": {"type": "nope"}}}, "text.format.type must be"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema must be"),
+        ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "'input_text' without a text"),
+        ({"tool_choice": "required"}, "tool_choice is 'required', but there are no tools"),
+    ],
+)
+def test_a_message_names_the_field_that_was_sent(
+    client: openai.OpenAI, fields: dict[str, Any], words: str
+) -> None:
+    """It named the field of chat that it is translated to."""
+    with pytest.raises(openai.BadRequestError, match=words):
+        ask(client, **fields)
+
+
+def test_a_choice_of_tools_that_forces_none_needs_none(client: openai.OpenAI) -> None:
+    for choice in ("auto", "none"):
+        assert ask(client, tool_choice=choice).status == "incomplete"
