@@ -215,7 +215,8 @@ class LLM:
     ) -> list[float]:
         """How well each of `texts` answers `query`, or the query in its place in a list of as many.
 
-        prompt_name: of the instruction that a reranker's folder has for it.
+        prompt_name: of the instruction that a reranker's folder has for it, or of what an embedder's has for
+        queries.
         """
         texts = [texts] if isinstance(texts, str) else texts
         queries = [query] * len(texts) if isinstance(query, str) else list(query)

@@ -16,6 +16,7 @@ from turnout.core.types.messages import Ready
 from turnout.core.types.pooling import PoolingFacts, PoolingParams, Similarity
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.text.prompt.named_prompt import prompt_named
 from turnout.text.prompt.pooling_tokens import TextTokens, pair_tokens, text_tokens
 from turnout.text.tokenizer import Tokenizer
 
@@ -74,7 +75,8 @@ class OfflinePooling:
     def scores(self, pairs: Sequence[tuple[str, str]], prompt_name: str | None = None) -> list[float]:
         """Returns the score of each pair, by the model's head, or else by the similarity of embeddings.
 
-        prompt_name: of the instruction that the head is given; None: the model's default, if it has one.
+        prompt_name: of the instruction that the head is given, or of what is put in front of first texts that
+        are embedded; None: the model's default, if it has one.
         """
         facts = self.facts
         if facts.labels:
@@ -84,19 +86,14 @@ class OfflinePooling:
             return [float(each[0]) for each in self.pooled(pairs, params, self.before(prompt_name))]
         if not facts.embedder:
             raise RequestError("the model has no classification head, and is no embedder", "model")
-        one = self.pooled([first for first, _ in pairs], PoolingParams(), facts.prompts.get("query", ""))
-        two = self.pooled([second for _, second in pairs], PoolingParams(), facts.prompts.get("document", ""))
+        params, before = PoolingParams(), prompt_named(facts, prompt_name, "query")
+        one = self.pooled([first for first, _ in pairs], params, before)
+        two = self.pooled([second for _, second in pairs], params, prompt_named(facts, None, "document"))
         return [_KINDS[facts.similarity](a, b) for a, b in zip(one, two, strict=True)]
 
     def before(self, name: str | None) -> str:
         """Returns what is put in front of texts. Raises RequestError for a name that the model has not."""
-        prompts, chosen = self.facts.prompts, name or self.facts.default_prompt
-        if chosen is None:
-            return ""
-        if chosen not in prompts:
-            known = ", ".join(sorted(prompts)) or "it has none"
-            raise RequestError(f"the model has no prompt {chosen!r}; known: {known}", "prompt_name")
-        return prompts[chosen]
+        return prompt_named(self.facts, name)
 
     def _specs(self, texts: Sequence[Text], params: PoolingParams, before: str) -> Iterator[RequestSpec]:
         for number, tokens in zip(count(), self._tokenized(texts, before)):

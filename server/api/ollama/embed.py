@@ -10,11 +10,12 @@ from starlette.responses import Response
 from turnout.server.api.context import context_of
 from turnout.server.api.ollama.answer import LATEST
 from turnout.server.api.pooling.serving import Asked, PooledTexts, answered, numbers
-from turnout.server.api.pooling.texts import Texts, facts_of, prompt_named
+from turnout.server.api.pooling.texts import Texts, facts_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import operation
 from turnout.server.protocol.ollama.embed import Embedded, OllamaEmbed, OllamaEmbeddings, OneEmbedded
+from turnout.text.prompt.named_prompt import prompt_named
 
 __all__ = ["embed", "embeddings"]
 

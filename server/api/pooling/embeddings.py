@@ -11,13 +11,14 @@ from turnout.core.errors import RequestError
 from turnout.server.api.context import context_of
 from turnout.server.api.conversation import conversation_text, text_work
 from turnout.server.api.pooling.serving import Asked, PooledTexts, answered, in_base64, numbers
-from turnout.server.api.pooling.texts import Texts, facts_of, prompt_named
+from turnout.server.api.pooling.texts import Texts, facts_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.openapi.operation import operation
 from turnout.server.protocol.chat import ChatOptions
 from turnout.server.protocol.pooling.answers import Embedding, EmbeddingList, PooledList, PooledText
 from turnout.server.protocol.pooling.requests import EmbeddingRequest, PoolingRequest
+from turnout.text.prompt.named_prompt import prompt_named
 
 __all__ = ["embeddings", "pooling"]
 

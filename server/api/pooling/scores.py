@@ -13,7 +13,7 @@ from turnout.core.types.pooling import PoolingFacts, PoolingParams
 from turnout.server.api.context import context_of
 from turnout.server.api.pooling.serving import Asked, answered, numbers
 from turnout.server.api.pooling.similarity import similarity
-from turnout.server.api.pooling.texts import Pair, Texts, facts_of, prompt_named
+from turnout.server.api.pooling.texts import Pair, Texts, facts_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.openapi.operation import operation
 from turnout.server.protocol.pooling.answers import (
@@ -27,6 +27,7 @@ from turnout.server.protocol.pooling.answers import (
     ScoreList,
 )
 from turnout.server.protocol.pooling.requests import ClassifyRequest, PairRequest, RerankRequest, ScoreRequest
+from turnout.text.prompt.named_prompt import prompt_named
 
 __all__ = ["classify", "rerank", "score"]
 
@@ -43,7 +44,7 @@ async def score(request: Request) -> Response:
     id = Asked.new_id("score")
     async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
-        scored = await _scored(asked, body.pairs(), "text_1")
+        scored = await _scored(asked, body.pairs(), _Named("text_1", "text_2"))
         data = [Score(number, value) for number, value in enumerate(scored.values)]
         return await answered(
             asked, len(data), lambda created: ScoreList(id, created, context.model_name, data, scored.usage)
@@ -63,7 +64,7 @@ async def rerank(request: Request) -> Response:
     async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
         pairs = [(body.query, text) for text in texts]
-        scored = await _scored(asked, pairs, "documents", most)
+        scored = await _scored(asked, pairs, _Named("query", "documents"), most)
         best = sorted(enumerate(scored.values), key=lambda each: -each[1])[: body.top_n]
         results = [
             Ranked(at, value, RankedDocument(texts[at])) if shown else Ranked(at, value) for at, value in best
@@ -100,13 +101,20 @@ async def classify(request: Request) -> Response:
         return await answered(asked, pooled.numbers, answer)
 
 
+class _Named(NamedTuple):
+    """What the client calls the two texts of a pair."""
+
+    first: str
+    second: str
+
+
 class _Scored(NamedTuple):
     values: Sequence[float]
     usage: PoolingUsage
 
 
 async def _scored(
-    asked: Asked, pairs: Sequence[tuple[str, str]], field: str, most: int | None = None
+    asked: Asked, pairs: Sequence[tuple[str, str]], named: _Named, most: int | None = None
 ) -> _Scored:
     """Returns the score of each pair, by the model's head, or else by the similarity of embeddings.
 
@@ -114,19 +122,20 @@ async def _scored(
     """
     facts = facts_of(asked.arm)
     if facts.labels:
-        return await _by_head(asked, facts, pairs, field, most)
+        return await _by_head(asked, facts, pairs, named, most)
     if not facts.embedder:
         raise RequestError(
             "the model has no classification head, so it neither scores nor ranks; serve a cross-encoder, or "
             "an embedder, whose embeddings are compared (`--pooling` makes one of any model)",
             "model",
         )
-    return await _by_similarity(asked, facts, pairs, field, most)
+    return await _by_similarity(asked, facts, pairs, named, most)
 
 
 async def _by_head(
-    asked: Asked, facts: PoolingFacts, pairs: Sequence[tuple[str, str]], field: str, most: int | None
+    asked: Asked, facts: PoolingFacts, pairs: Sequence[tuple[str, str]], named: _Named, most: int | None
 ) -> _Scored:
+    """A pair that is too long is named by its second text."""
     if len(facts.labels) > 1:
         raise RequestError(
             f"the model's head gives {len(facts.labels)} scores; a pair needs a head that gives one. "
@@ -137,19 +146,22 @@ async def _by_head(
     assert isinstance(body, PairRequest)
     before = body.instruction or prompt_named(facts, body.prompt_name)
     texts = Texts([Pair(*pair) for pair in pairs], body.pooling_params(), before, most_of_second=most)
-    pooled = await asked.pooled(texts, field)
+    pooled = await asked.pooled(texts, named.second)
     return _Scored([numbers(each)[0] for each in pooled.found], pooled.usage)
 
 
 async def _by_similarity(
-    asked: Asked, facts: PoolingFacts, pairs: Sequence[tuple[str, str]], field: str, most: int | None
+    asked: Asked, facts: PoolingFacts, pairs: Sequence[tuple[str, str]], named: _Named, most: int | None
 ) -> _Scored:
     """Each text that several pairs have is embedded once."""
+    body = asked.body
+    assert isinstance(body, PairRequest)
+    before_queries, before_others = _before_queries(facts, body), prompt_named(facts, None, "document")
     queries = list(dict.fromkeys(one for one, _ in pairs))
     others = list(dict.fromkeys(two for _, two in pairs))
     params = PoolingParams()
-    of_queries = await asked.pooled(Texts(queries, params, prompt_named(facts, None, "query")), field)
-    of_others = await asked.pooled(Texts(others, params, prompt_named(facts, None, "document")), field, most)
+    of_queries = await asked.pooled(Texts(queries, params, before_queries), named.first)
+    of_others = await asked.pooled(Texts(others, params, before_others), named.second, most)
     one, two = (
         dict(zip(queries, of_queries.found, strict=True)),
         dict(zip(others, of_others.found, strict=True)),
@@ -160,3 +172,17 @@ async def _by_similarity(
 
     tokens = of_queries.tokens + of_others.tokens
     return _Scored(await asked.context.rendering.run(compare), PoolingUsage(tokens, tokens))
+
+
+def _before_queries(facts: PoolingFacts, body: PairRequest) -> str:
+    """Returns what an embedder has in front of queries.
+
+    Raises RequestError for an instruction: how one is put differs between embedders, and no folder says it.
+    """
+    if body.instruction:
+        raise RequestError(
+            "an embedder takes no instruction; name a prompt of the model's folder by prompt_name, or write "
+            "it into the query",
+            "instruction",
+        )
+    return prompt_named(facts, body.prompt_name, "query")

@@ -23,18 +23,10 @@ from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.pooling.requests import PooledRequest
 from turnout.text.prompt.pooling_tokens import TextTokens, pair_tokens, text_tokens
 
-__all__ = ["Pair", "Texts", "facts_of", "named", "prepared_texts", "prompt_named"]
+__all__ = ["Pair", "Texts", "facts_of", "named", "prepared_texts"]
 
 ANSWER_BYTES = 3 * 2**10
 """What a text takes besides its tokens and its vector."""
-SAME = {
-    "search_query": ("query",),
-    "search_document": ("document", "passage"),
-    "query": (),
-    "document": ("passage",),
-    "passage": ("document",),
-}
-"""Other names of the prompt for a type of input."""
 
 
 class Pair(NamedTuple):
@@ -77,21 +69,6 @@ def named(field: str) -> Iterator[None]:
         if error.param in ("prompt", "input"):
             error.param = field
         raise
-
-
-def prompt_named(facts: PoolingFacts, name: str | None, kind: str | None = None) -> str:
-    """Returns what is put in front of texts. Raises RequestError for a name that the model does not have.
-
-    kind: the type of input, which a model without such a prompt ignores.
-    """
-    if name is not None:
-        if name not in facts.prompts:
-            known = ", ".join(sorted(facts.prompts)) or "it has none"
-            raise RequestError(f"the model has no prompt {name[:40]!r}; known: {known}", "prompt_name")
-        return facts.prompts[name]
-    wanted = (kind, *SAME.get(kind, ())) if kind else ()
-    found = next((each for each in wanted if each in facts.prompts), facts.default_prompt)
-    return facts.prompts.get(found, "") if found else ""
 
 
 async def prepared_texts(

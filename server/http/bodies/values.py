@@ -146,8 +146,8 @@ def _field(location: Sequence[str | int], content: object, *, missing: bool) -> 
     field, value = "", content
     for place, part in enumerate(location, 1):
         if isinstance(part, int):
-            there = isinstance(value, list) and part < len(value)
-            field, value = f"{field}[{part}]", value[part] if there else None
+            items = value if isinstance(value, list) else []
+            field, value = f"{field}[{part}]", items[part] if part < len(items) else None
         elif isinstance(value, dict) and part in value:
             field, value = f"{field}.{part}", value[part]
         elif missing and place == len(location):

@@ -130,9 +130,9 @@ class PairRequest(PooledRequest):
     """What requests that score pairs have in common."""
 
     instruction: str | None = None
-    """Turnout's. What a reranker is told to do, in place of what its folder says."""
+    """Turnout's. What a reranker is told to do, in place of what its folder says. An embedder refuses it."""
     prompt_name: str | None = None
-    """The instruction, by its name in the model's folder."""
+    """The instruction, or what an embedder puts in front of queries, by its name in the model's folder."""
 
 
 class ScoreRequest(PairRequest):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from turnout.core.errors import RequestError
 from turnout.llm import LLM
+from turnout.models.hub.resolve import resolve_model
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +32,20 @@ def test_an_embedder_scores_by_similarity(llm: LLM) -> None:
     same, other = llm.score("one", ["one", "two"])
     assert same == pytest.approx(1, abs=1e-5) and other < same
     assert llm.score("one", "two") == [other]
+
+
+def test_queries_have_the_prompt_that_is_named(tmp_path: Path) -> None:
+    """It was ignored where embeddings are compared."""
+    folder = tmp_path / "embedder"
+    shutil.copytree(resolve_model("turnout-tiny"), folder)
+    (folder / "modules.json").write_text('[{"type": "sentence_transformers.Transformer"}]')
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"best": "find: "}}))
+    llm = LLM(str(folder), pooling="last", kv_memory="64MiB")
+    one, other = llm.embed(["find: one", "two"], normalize=True)
+    assert llm.score("one", "two", prompt_name="best") == pytest.approx([float(one @ other)], abs=1e-5)
+    assert llm.score("one", "two") != llm.score("one", "two", prompt_name="best")
+    with pytest.raises(RequestError, match="known: best"):
+        llm.score("one", "two", prompt_name="worst")
 
 
 def test_what_it_cannot_do_is_refused(llm: LLM) -> None:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import base64
+import json
+import shutil
 from array import array
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tiny_server import TinyServer
 
+import turnout
+
 EMBEDDINGS = "/v1/embeddings"
 SIZE = 256
+LONG = "word " * 5000
+TOO_LONG = "at most 2,048 are read|context length"
+PAIR = {"query": "a", "documents": ["b"]}
+PROMPTS = {"query": "search: ", "other": "find what is like it: ", "document": "text: "}
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +121,28 @@ def test_pairs_are_scored(server: TinyServer) -> None:
     assert pairs[0]["score"] == pytest.approx(pairs[1]["score"])
 
 
+def test_queries_have_the_prompt_that_is_named(tmp_path: Path) -> None:
+    """It was ignored where embeddings are compared, and so was a name that the model does not have."""
+    folder = tmp_path / "embedder"
+    shutil.copytree(Path(turnout.__file__).parent / "models" / "tiny" / "turnout-tiny", folder)
+    (folder / "modules.json").write_text('[{"type": "sentence_transformers.Transformer"}]')
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": PROMPTS}))
+    server = TinyServer("--pooling", "mean", model=str(folder))
+    try:
+        (document,) = vectors(server, input="two", prompt_name="document", normalize=True)
+        for name in ("query", "other"):
+            (query,) = vectors(server, input="one", prompt_name=name, normalize=True)
+            asked = {"prompt_name": name} if name == "other" else {}
+            (score,) = answer(server, "/v1/score", text_1="one", text_2="two", **asked)["data"]
+            (ranked,) = answer(server, "/v1/rerank", query="one", documents=["two"], **asked)["results"]
+            assert score["score"] == ranked["relevance_score"]
+            assert score["score"] == pytest.approx(dot(query, document), abs=1e-5)
+        refused = post(server, "/v1/rerank", **PAIR, prompt_name="worst").json()["error"]
+        assert refused["param"] == "prompt_name" and "known: document, other, query" in refused["message"]
+    finally:
+        server.end()
+
+
 def test_ollamas_clients(server: TinyServer) -> None:
     (one,) = vectors(server, input="one")
     found = answer(server, "/api/embed", model="turnout-tiny", input=["one", "two"])
@@ -156,6 +187,14 @@ def test_a_text_is_cut_where_asked(server: TinyServer) -> None:
         ("/v1/rerank", {"query": "a", "documents": []}, "documents", "at least one text"),
         ("/v1/rerank", {"query": "", "documents": ["a"]}, "query", "the query is empty"),
         ("/v1/rerank", {"query": "a", "documents": ["a", ""]}, "documents", "text 1 is empty"),
+        ("/v1/rerank", {"query": LONG, "documents": ["a"]}, "query", TOO_LONG),
+        ("/v1/rerank", {"query": "a", "documents": [LONG]}, "documents", TOO_LONG),
+        ("/v2/rerank", {**PAIR, "prompt_name": "query"}, "prompt_name", "it has none"),
+        ("/rerank", {**PAIR, "instruction": "find"}, "instruction", "an embedder takes no instruction"),
+        ("/v1/score", {"text_1": LONG, "text_2": ["a"]}, "text_1", TOO_LONG),
+        ("/v1/score", {"text_1": "a", "text_2": ["b", LONG]}, "text_2", TOO_LONG),
+        ("/v1/score", {"text_1": "a", "text_2": "b", "prompt_name": "q"}, "prompt_name", "it has none"),
+        ("/v1/score", {"text_1": "a", "text_2": "b", "instruction": "find"}, "instruction", "prompt_name"),
         ("/v1/score", {"text_1": "", "text_2": ["a"]}, "text_1", "text 0 is empty"),
         ("/v1/score", {"text_1": "a", "text_2": ["a", ""]}, "text_2", "text 1 is empty"),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a"]}, "text_1", "2 texts and text_2 has 1"),
