@@ -106,7 +106,7 @@ def test_ten_thousand_responses_stay_within_their_bytes(tmp_path: Path) -> None:
 
 
 WAYS_TO_GROW = {
-    "a prompt": ({"input": "x" * 400}, "prompt"),
+    "a prompt": ({"input": "x" * 400}, "input"),
     "tools": ({"tools": [TOOL], "tool_choice": "none"}, "previous_response_id"),
     "a format": ({"text": {"format": {"type": "text", "x": MEGABYTE}}}, "previous_response_id"),
     "names": ({"input": [SAID | {"id": MEGABYTE}]}, "previous_response_id"),

@@ -196,7 +196,7 @@ CHATS = [
     ),
     Attack("a negative token", "/detokenize", {"tokens": [-1]}, param="tokens[0]"),
     Attack("tokens that are numbers", "/detokenize", {"tokens": [1.5]}, param="tokens[0]"),
-    Attack("tokens that no one knows", "/detokenize", {"tokens": [2**31 - 1] * 50}, 200),
+    Attack("tokens that no one knows", "/detokenize", {"tokens": [2**31 - 1] * 50}, param="tokens"),
 ]
 EMBED, RERANK = "/v1/embeddings", "/v1/rerank"
 POOLED = [

@@ -129,7 +129,12 @@ TEXTS = [
     ),
     Attack("tokens to decode", lambda: post(DETOKENIZE, {"tokens": [5] * LONG}), 200),
     Attack("a token too many", lambda: post(DETOKENIZE, {"tokens": [5] * (LONG + 1)}), 400, "tokens"),
-    Attack("tokens that there are not", lambda: post(DETOKENIZE, {"tokens": [2**31 - 1] * 100_000}), 200),
+    Attack(
+        "tokens that there are not",
+        lambda: post(DETOKENIZE, {"tokens": [2**31 - 1] * 100_000}),
+        400,
+        "tokens",
+    ),
 ]
 PRODUCTS = [
     completion(
