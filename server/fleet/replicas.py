@@ -122,7 +122,7 @@ class Replicas(FleetReport):
 
     def drain(self, name: str) -> FleetReplica:
         """Give a replica no more requests, and those that it has to others. Raises FleetError."""
-        replica = self.named(name)
+        replica = self._staying(name)
         if not any(other.serves for other in self.replicas if other is not replica):
             raise FleetError(f"replica {name!r} is the only one that serves; add another first")
         if not replica.draining:
@@ -141,15 +141,20 @@ class Replicas(FleetReport):
 
     def _leaving(self, name: str, end: Callable[[FleetReplica], Coroutine[Any, Any, None]]) -> FleetReplica:
         self._check_no_rollout()
-        replica = self.named(name)
-        if replica.leaving:
-            raise FleetError(f"replica {name!r} is being ended already, once its last request has")
+        replica = self._staying(name)
         if replica.condition != "failed":
             self.drain(name)
         replica.leaving = True
         departure = self.in_background(end(replica))
         self._departures.add(departure)
         departure.add_done_callback(self._departures.discard)
+        return replica
+
+    def _staying(self, name: str) -> FleetReplica:
+        """The replica of this name. Raises FleetError if there is none, or its engine is being ended."""
+        replica = self.named(name)
+        if replica.leaving:
+            raise FleetError(f"replica {name!r} is being ended already, once its last request has")
         return replica
 
     async def settled(self) -> None:

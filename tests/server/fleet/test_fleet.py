@@ -309,6 +309,24 @@ def test_each_is_restarted_in_turn_under_load_and_nothing_is_lost(three: Running
         assert [said(answer) for answer in answers] == [expected(number, 200) for number in range(12)]
 
 
+@pytest.mark.parametrize("action", ["drain", "restart", "remove"])
+def test_one_that_is_being_restarted_is_changed_by_nothing_else(three: RunningServer, action: str) -> None:
+    """A drain was answered with 200, and the next engine served in spite of it."""
+    with ThreadPoolExecutor(12) as pool:
+        answers: Answers = [pool.submit(ask, three, number) for number in range(12)]
+        eventually(lambda: delivered(three) > 20)
+        assert change(three, "restart", "0").status_code == 200
+        refused = change(three, action, "0")
+        assert refused.status_code == 409
+        assert refused.json()["error"]["message"] == (
+            "replica '0' is being ended already, once its last request has"
+        )
+        assert [said(answer) for answer in answers] == [expected(number) for number in range(12)]
+    eventually(lambda: serving(three, "0", "1", "2"), 15)
+    assert change(three, "drain", "0").status_code == 200
+    eventually(lambda: states(three)["0"] == "drained")
+
+
 def test_one_is_added_and_one_removed(start: Start) -> None:
     server = start()
     refused = change(server, "remove", "0")
