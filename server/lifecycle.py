@@ -17,6 +17,7 @@ from turnout.core.logs import logs_json
 from turnout.core.process import freeze_garbage, quick_turns
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.app import create_app
+from turnout.server.engine.client import SHUTTING_DOWN
 from turnout.server.fleet.ab_test import check_memory, check_ready
 from turnout.server.fleet.arms import Arms, ServedArm
 from turnout.server.fleet.fronts.fronts import Fronts
@@ -114,7 +115,7 @@ async def _serve(
             logger.info("requests may take up to %g s to end; another signal ends them at once", timeout)
         await _first_of(asyncio.wait({serving}), models.gone(), _finish(models, timeout, fronts))
     failure = models.failure
-    models.refuse("the server is shutting down")
+    models.refuse(SHUTTING_DOWN)
     if fronts is not None:
         await fronts.stop()
     server.should_exit = True

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Sequence
 
+from turnout.server.engine.client import SHUTTING_DOWN
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.connections.http_server import HttpServer
 
@@ -40,7 +41,7 @@ class Signals:
     def _end_now(self) -> None:
         """End all requests and the engines at once, and wait for no client here; fronts pass the end on."""
         for fleet in self._fleets:
-            fleet.refuse("the server is shutting down")
+            fleet.refuse(SHUTTING_DOWN)
             fleet.kill()
         if self.server is not None:
             self.server.force_exit = True

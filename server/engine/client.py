@@ -46,12 +46,14 @@ from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.engine.streams.request_streams import RequestStreams
 from turnout.server.engine.streams.restart_limit import RestartLimit
 
-__all__ = ["FACTORY", "Place", "ProcessClient"]
+__all__ = ["FACTORY", "SHUTTING_DOWN", "Place", "ProcessClient"]
 
 logger = logging.getLogger(__name__)
 
 FACTORY = "turnout.runner.assembly:build_engine"
 """Builds the engine in its process: called with an EngineConfig, returns an AssembledEngine."""
+
+SHUTTING_DOWN = "the server is shutting down"
 
 GRACE_SECONDS = 2.0
 """Time for the engine to leave when told to; longer than most steps."""
@@ -128,6 +130,8 @@ class ProcessClient:
         self.progress: float | None = None
         """Which part of its weights an engine that starts has loaded, from 0 to 1; None: it has not told."""
         self.failure: str | None = None
+        self.dismissed = False
+        """Its `failure` is none of the engine: it was told to take no more requests."""
 
     @property
     def pid(self) -> int | None:
@@ -208,9 +212,14 @@ class ProcessClient:
             self._ready.set_exception(kind(reason))
         self._next.cancel()
 
-    async def close(self) -> None:
-        """Stop the process, by request if it serves, and clean up."""
-        self.refuse("the server is shutting down")
+    def dismiss(self, reason: str) -> None:
+        """As `refuse`, where somebody wants it so and the engine has not failed."""
+        self.dismissed = self.dismissed or self.failure is None
+        self.refuse(reason)
+
+    async def close(self, reason: str = SHUTTING_DOWN) -> None:
+        """Stop the process, by request if it serves, and clean up; what is asked of it then gets `reason`."""
+        self.dismiss(reason)
         self._gone.set()
         await self._process.stop(GRACE_SECONDS if self._serving else 0)
 

@@ -134,6 +134,11 @@ class Arms:
         reasons = [arm.reason or arm.client.failure for arm in self.all if arm.state != "stopped"]
         return None if None in reasons else next(iter(reasons), None)
 
+    @property
+    def dismissed(self) -> bool:
+        """Whether no arm is left because it was asked for."""
+        return all(arm.client.dismissed for arm in self.all)
+
     # -------------------------------------------------------------- which arm a request gets
 
     def check_open(self) -> None:
@@ -220,7 +225,7 @@ class Arms:
             await asyncio.sleep(POLL_SECONDS)
         if arm.state == "draining":
             arm.state = "stopped"
-            await arm.client.close()
+            await arm.client.close("the arm has been stopped")
             logger.info("arm %r has been stopped: its last request has ended", arm.name)
 
     async def gone(self) -> None:
@@ -233,7 +238,7 @@ class Arms:
             return
         arm.state, arm.reason = "failed", arm.client.failure
         self._end_trial()
-        if self.trial is not None:
+        if self.trial is not None and not arm.client.dismissed:
             logger.error("arm %r has failed: %s", arm.name, arm.reason)
         for other in self.all:
             if other.state == "draining" and not any(each.serves for each in self.all):

@@ -29,7 +29,7 @@ from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply
 from turnout.core.types.request import RequestSpec
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.admin_journal import AdminJournal
-from turnout.server.engine.client import Place
+from turnout.server.engine.client import SHUTTING_DOWN, Place
 from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.engine.streams.unread import Unread
 from turnout.server.fleet.generation import Generation
@@ -132,13 +132,13 @@ class Fleet(Replicas):
     def refuse(self, reason: str) -> None:
         """End all requests with `reason`, and take no more."""
         for replica in self.replicas:
-            replica.client.refuse(reason)
+            replica.client.dismiss(reason)
 
-    async def close(self) -> None:
+    async def close(self, reason: str = SHUTTING_DOWN) -> None:
         for task in self._tasks:
             task.cancel()
         self._gone.set()
-        await asyncio.gather(*(replica.client.close() for replica in self.replicas))
+        await asyncio.gather(*(replica.client.close(reason) for replica in self.replicas))
 
     def kill(self) -> None:
         """Stop all processes at once. Needs no event loop."""
@@ -177,7 +177,7 @@ class Fleet(Replicas):
         for replica in ended:
             self._lost += replica.client.restarts
             self._prefixes.forget(replica.name)
-        await asyncio.gather(*(replica.client.close() for replica in ended))
+        await asyncio.gather(*(replica.client.close("the model is being unloaded") for replica in ended))
 
     # -------------------------------------------------------------- requests
 

@@ -13,10 +13,13 @@ from turnout.server.engine.client import Place, ProcessClient
 from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.fleet.generation import Generation, Tokens, tokens_of
 
-__all__ = ["Condition", "FleetReplica", "ReplicaOrder"]
+__all__ = ["REPLACED", "Condition", "FleetReplica", "ReplicaOrder"]
 
 Find = Callable[[Routable], Mapping[str, int]]
 Condition = Literal["starting", "serving", "restarting", "draining", "drained", "failed"]
+
+REPLACED = "the replica is being replaced"
+"""Why an engine ends whose replica stays, with another engine."""
 
 
 class ReplicaOrder(NamedTuple):

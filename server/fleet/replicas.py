@@ -22,7 +22,7 @@ from turnout.server.engine.client import Place, ProcessClient
 from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.fleet.agreement import check_agreement
 from turnout.server.fleet.generation import Generation
-from turnout.server.fleet.replica import FleetReplica, ReplicaOrder
+from turnout.server.fleet.replica import REPLACED, FleetReplica, ReplicaOrder
 from turnout.server.fleet.report import FleetReport
 from turnout.server.fleet.rollout import FleetError, Rollout
 
@@ -133,7 +133,7 @@ class Replicas(FleetReport):
 
     def remove(self, name: str) -> FleetReplica:
         """Drain a replica, and end its engine after the last request. Raises FleetError."""
-        return self._leaving(name, self.end)
+        return self._leaving(name, self._remove)
 
     def restart(self, name: str) -> FleetReplica:
         """Drain a replica, and start another in its place. Raises FleetError."""
@@ -194,7 +194,7 @@ class Replicas(FleetReport):
 
     async def _watch(self, replica: FleetReplica) -> None:
         await replica.client.gone()
-        if replica in self.replicas and len(self.replicas) > 1 and not replica.replaced:
+        if len(self.replicas) > 1 and not replica.client.dismissed:
             logger.error("replica %s has failed: %s", replica.name, replica.client.failure)
         if self.failure is not None:
             self._gone.set()
@@ -203,15 +203,19 @@ class Replicas(FleetReport):
         try:
             await self.start_replica(replica)
         except TurnoutError as error:
-            logger.error("%s", error)
+            if not replica.client.dismissed:
+                logger.error("%s", error)
             return
         logger.info("replica %s serves", replica.name)
 
-    async def end(self, replica: FleetReplica) -> None:
-        """End its engine after the last request that it has."""
+    async def _remove(self, replica: FleetReplica) -> None:
+        await self.end(replica, "the replica has been removed")
+
+    async def end(self, replica: FleetReplica, reason: str) -> None:
+        """End its engine after the last request that it has, and for this reason."""
         await self._last_request_of(replica)
         self._take_off(replica)
-        await replica.client.close()
+        await replica.client.close(reason)
         logger.info("replica %s has ended", replica.name)
 
     async def _last_request_of(self, replica: FleetReplica) -> None:
@@ -227,7 +231,7 @@ class Replicas(FleetReport):
     async def _replace(self, replica: FleetReplica) -> None:
         await self._last_request_of(replica)
         replica.replaced = True
-        await replica.client.close()
+        await replica.client.close(REPLACED)
         self._take_off(replica)
         try:
             successor = self.launch(like=replica)

@@ -28,6 +28,11 @@ class FleetReport:
         return None if None in reasons else next(iter(reasons), None)
 
     @property
+    def dismissed(self) -> bool:
+        """Whether `failure` is what was asked for, and no engine's."""
+        return all(replica.client.dismissed for replica in self.replicas)
+
+    @property
     def restarting(self) -> bool:
         """Whether requests wait for an engine: no other serves meanwhile."""
         live = [replica.client for replica in self.replicas if replica.client.failure is None]

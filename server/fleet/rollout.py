@@ -21,7 +21,7 @@ from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.types.messages import AdminCommand, Ready
 from turnout.server.fleet.generation import Generation
-from turnout.server.fleet.replica import FleetReplica
+from turnout.server.fleet.replica import REPLACED, FleetReplica
 from turnout.text.tokenizer import template_source
 from turnout.text.vocabulary import vocabulary_difference
 
@@ -153,7 +153,7 @@ class Rollout:
             new = await self._started(target)
             logger.info("replica %s takes the place of %s", new.name, old.name)
             await self._drain(old)
-            await self._fleet.end(old)
+            await self._fleet.end(old, REPLACED)
         self._fleet.generation = target
         newest = next(each for each in self._fleet.replicas if each.generation is target)
         self._fleet.describe(newest.client.ready)
@@ -166,7 +166,7 @@ class Rollout:
         while not any(other.serves for other in self._fleet.replicas if other is not old):
             await asyncio.sleep(POLL_SECONDS)
         await self._drain(old)
-        ending = self._fleet.in_background(self._fleet.end(old))
+        ending = self._fleet.in_background(self._fleet.end(old, REPLACED))
         try:
             await asyncio.shield(ending)
             await self._started(target, like=old)
@@ -187,7 +187,7 @@ class Rollout:
             _check_ready(self._fleet.ready, ready)
         except BaseException:
             new.draining = True
-            ending = self._fleet.in_background(self._fleet.end(new))
+            ending = self._fleet.in_background(self._fleet.end(new, "its engine cannot be used"))
             await asyncio.shield(ending)
             raise
         target.follow(ready)

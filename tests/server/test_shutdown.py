@@ -20,8 +20,9 @@ import sys
 from turnout.config import EngineConfig, ServerConfig
 from turnout.server.serve import serve
 
-model, timeout, factory = sys.argv[1:]
-sys.exit(serve(EngineConfig(model=model), ServerConfig(port=0, shutdown_timeout=timeout), factory=factory))
+model, timeout, replicas, factory = sys.argv[1:]
+config = ServerConfig(port=0, shutdown_timeout=timeout, replicas=replicas)
+sys.exit(serve(EngineConfig(model=model), config, factory=factory))
 """
 
 Launch = Callable[..., ServerProcess]
@@ -32,11 +33,11 @@ BY_EITHER = pytest.mark.parametrize(
 
 @pytest.fixture
 def launch(folder: Path) -> Iterator[Launch]:
-    """launch(shutdown_timeout, **options): `options` are the process's."""
+    """launch(shutdown_timeout, replicas, **options): `options` are the process's."""
     launched: list[ServerProcess] = []
 
-    def launch(timeout: float, **options: bool) -> ServerProcess:
-        launched.append(ServerProcess(SCRIPT, folder, timeout, **options))
+    def launch(timeout: float, replicas: int = 1, **options: bool) -> ServerProcess:
+        launched.append(ServerProcess(SCRIPT, folder, timeout, replicas, **options))
         return launched[-1]
 
     yield launch
@@ -107,8 +108,10 @@ def test_what_takes_longer_than_the_timeout_ends_with_an_error(launch: Launch) -
     assert any("shutting down" in line for line in stream.lines)
 
 
-def test_a_second_signal_ends_it_at_once(launch: Launch) -> None:
-    server = launch(20)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_second_signal_ends_it_at_once(launch: Launch, replicas: int) -> None:
+    """Each of several replicas was said to have failed."""
+    server = launch(20, replicas)
     stream = Stream(server.url(), 500)
     server.popen.send_signal(signal.SIGTERM)
     eventually(lambda: "another signal" in server.text())
@@ -117,6 +120,7 @@ def test_a_second_signal_ends_it_at_once(launch: Launch) -> None:
     assert server.wait() == 0
     assert time.monotonic() - started < 2
     assert "Traceback" not in server.text()
+    assert "has failed" not in server.text()
     assert len(stream.lines) < 500
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from turnout.core.errors import EngineGone, TurnoutError
 from turnout.runner.memory.host_memory import free_host_memory
+from turnout.server.engine.client import SHUTTING_DOWN
 from turnout.server.fleet.models.budget import Budget
 from turnout.server.fleet.models.hosted_model import HostedModel
 
@@ -67,7 +68,7 @@ class Keeper:
 
     async def close(self) -> None:
         """Return when nothing is being loaded or unloaded. Engines that have been started may be left."""
-        self.refuse("the server is shutting down")
+        self.refuse(SHUTTING_DOWN)
         for task in [*self._loads, *self._watches.values()]:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._watches.values(), return_exceptions=True)
@@ -184,7 +185,7 @@ class Keeper:
 
     async def _until_gone(self, model: HostedModel) -> None:
         await model.arms.gone()
-        if len(self._models) > 1:
+        if len(self._models) > 1 and not model.arms.dismissed:
             logger.error("model %s has failed: %s", model.name, model.arms.failure)
         if model.residence.stay.on_demand and not self._closed:
             reason = str(model.arms.failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -25,6 +26,7 @@ from turnout.plugins.routers.score import Score
 from turnout.server.engine import next_engine
 from turnout.server.engine import process as engine_process
 from turnout.server.engine.client import ProcessClient
+from turnout.server.engine.process import EngineProcess
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.replica import ReplicaOrder
 
@@ -325,6 +327,30 @@ def test_one_that_is_being_restarted_is_changed_by_nothing_else(three: RunningSe
     eventually(lambda: serving(three, "0", "1", "2"), 15)
     assert change(three, "drain", "0").status_code == 200
     eventually(lambda: states(three)["0"] == "drained")
+
+
+def test_engines_that_end_as_asked_are_no_failures(
+    three: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason was that the server is shutting down, and removing one that starts logged an error."""
+    reasons: list[str | None] = []
+    stop = EngineProcess.stop
+
+    async def noted(process: EngineProcess, grace: float) -> None:
+        reasons.extend(replica.client.failure for replica in three.fleet.replicas)
+        await stop(process, grace)
+
+    monkeypatch.setattr(EngineProcess, "stop", noted)
+    before = three.fleet.named("0")
+    assert change(three, "restart", "0").status_code == 200
+    eventually(lambda: serving(three, "0", "1", "2") and three.fleet.named("0") is not before, 15)
+    assert reasons == ["the replica is being replaced", None, None]
+    assert three.post(REPLICAS, action="add").status_code == 200
+    starting = three.fleet.named("3").client
+    assert change(three, "remove", "3").status_code == 200
+    eventually(lambda: serving(three, "0", "1", "2"))
+    assert starting.failure == "the replica has been removed"
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_one_is_added_and_one_removed(start: Start) -> None:

@@ -28,6 +28,7 @@ class Engines:
         self.replicas: list[Any] = []
         self.rollout = None
         self.failure: str | None = None
+        self.dismissed = False
         self.restarting = False
         self.progress: float | None = None
         self.requests = 0
