@@ -62,7 +62,7 @@ class ReplicaState(msgspec.Struct):
     restarts: int
     """Engines of it that were lost and replaced."""
     reason: str | None
-    """Why it failed, else null."""
+    """Why its engine failed or was ended, else null."""
     worker: str | None
     """Address of the worker whose engine it is; null: it has none."""
 
@@ -89,7 +89,7 @@ async def show_replicas(request: Request) -> Response:
     body=ReplicaChange,
     answer=ReplicaList,
     parameters=(MODEL, ARM),
-    statuses={409: "There is no such replica, no room for another, or no other that serves."},
+    statuses={409: "There is no such replica, no room, no other that serves, or it is being ended."},
 )
 async def change_replicas(request: Request) -> Response:
     """Adds, drains, restarts or removes a replica."""

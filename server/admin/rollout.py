@@ -71,7 +71,7 @@ async def show_rollout(request: Request) -> Response:
     body=RolloutChange,
     answer=RolloutReport,
     parameters=(MODEL, ARM),
-    statuses={409: "There is no rollout that this could be done to, or another has not ended."},
+    statuses={409: "There is no rollout for this, another has not ended, or a replica has lost its worker."},
 )
 async def change_rollout(request: Request) -> Response:
     """Begins a rollout, pauses, resumes or undoes it."""

@@ -198,6 +198,14 @@ class ProcessClient:
         self._process.listen(self._on_event, self._on_exit)
         return await self._ready
 
+    def take_over(self, ready: Ready) -> None:
+        """Start in place of an engine that said `ready`: as after its death, which requests can wait for, and
+        tried again where it does not come."""
+        self._ready = asyncio.get_running_loop().create_future()
+        self._ready.set_result(ready)
+        self._next.expect()
+        self._process.listen(self._on_event, self._on_exit)
+
     async def gone(self) -> None:
         """Return when the engine is gone for good; `failure` then says why."""
         await self._gone.wait()

@@ -39,11 +39,15 @@ class NextEngine:
     def begin(self, pause: float, moved: Sequence[RequestStream]) -> None:
         """Start it in `pause` seconds, and once those that have `moved` elsewhere have a token there: loading
         it would slow them down."""
-        loop = asyncio.get_running_loop()
-        if self._patience is None:
-            self._patience = loop.call_later(limits.RESTART_WAIT.most, self._run_out)
+        self.expect()
         until = monotonic() + SETTLE_SECONDS
-        self._timer = loop.call_later(pause, self._start_when_settled, moved, until)
+        self._timer = asyncio.get_running_loop().call_later(pause, self._start_when_settled, moved, until)
+
+    def expect(self) -> None:
+        """Note that requests wait from now on, if they do not yet."""
+        if self._patience is None:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(limits.RESTART_WAIT.most, self._run_out)
 
     def came(self) -> None:
         """Note that an engine serves."""

@@ -84,6 +84,11 @@ class FleetReplica:
         return "restarting" if self.client.restarting else "serving"
 
     @property
+    def lost(self) -> bool:
+        """It is a worker's whose engine is gone, and which is tried again until it has another."""
+        return bool(self.client.place) and self.client.restarting
+
+    @property
     def serves(self) -> bool:
         """It takes requests, and its engine is there to begin with them at once."""
         client = self.client

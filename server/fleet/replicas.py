@@ -208,15 +208,34 @@ class Replicas(FleetReport):
             return
         logger.info("replica %s serves", replica.name)
 
+    async def bring_back(self, ended: FleetReplica) -> None:
+        """Start an engine again as it was; return when it serves, or could not at the first attempt.
+
+        One that has served is tried again then, as after its death.
+        """
+        replica = self.launch(ended.generation, like=ended)
+        if not ended.started:
+            await self.join(replica)
+            return
+        replica.client.take_over(ended.client.ready)
+        replica.started = True
+        self.in_background(self._watch(replica))
+        while replica.client.restarting and not replica.client.restarts:
+            await asyncio.sleep(POLL_SECONDS)
+
     async def _remove(self, replica: FleetReplica) -> None:
         await self.end(replica, "the replica has been removed")
 
     async def end(self, replica: FleetReplica, reason: str) -> None:
         """End its engine after the last request that it has, and for this reason."""
+        await self.discard(replica, reason)
+        logger.info("replica %s has ended", replica.name)
+
+    async def discard(self, replica: FleetReplica, reason: str) -> None:
+        """As `end`, of one whose end the log tells otherwise."""
         await self._last_request_of(replica)
         self._take_off(replica)
         await replica.client.close(reason)
-        logger.info("replica %s has ended", replica.name)
 
     async def _last_request_of(self, replica: FleetReplica) -> None:
         while not replica.client.idle and replica.client.failure is None:
@@ -253,12 +272,22 @@ class Replicas(FleetReport):
                 "the only replica is a worker's, which has one engine at a time; add another worker first, "
                 "so that a replica serves meanwhile"
             )
+        self._check_none_is_lost()
         assert self.generation is not None
         given = changed(self.generation.given, changes)
         new = self.generation.next(given, changes, self._shares)
         self.rollout = Rollout(self, new, drain_seconds)
         self.rollout.begin()
         return self.rollout
+
+    def _check_none_is_lost(self) -> None:
+        """Raise FleetError for a replica that would have to be ended to be replaced, and is not there."""
+        for replica in self.replicas:
+            if replica.lost and not replica.leaving:
+                raise FleetError(
+                    f"replica {replica.name!r} has lost the engine at {replica.client.place}, and tries it "
+                    "again; begin the rollout when it serves, or remove it first"
+                )
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Have work done until the fleet is closed."""

@@ -163,8 +163,7 @@ class Rollout:
 
         Where that does not start, or the step is stopped, the worker's engine is what it was before.
         """
-        while not any(other.serves for other in self._fleet.replicas if other is not old):
-            await asyncio.sleep(POLL_SECONDS)
+        await self._until_it_can_go(old)
         await self._drain(old)
         ending = self._fleet.in_background(self._fleet.end(old, REPLACED))
         try:
@@ -175,9 +174,16 @@ class Rollout:
             await asyncio.shield(self._fleet.in_background(self._bring_back(old, ending)))
             raise
 
+    async def _until_it_can_go(self, old: FleetReplica) -> None:
+        """Wait while no other serves, or its own engine is lost: nobody would try that again if it ended."""
+        if old.lost:
+            logger.warning("the rollout waits until replica %s has an engine again", old.name)
+        while old.lost or not any(other.serves for other in self._fleet.replicas if other is not old):
+            await asyncio.sleep(POLL_SECONDS)
+
     async def _bring_back(self, old: FleetReplica, ending: asyncio.Task[None]) -> None:
         await asyncio.wait({ending})
-        await self._fleet.join(self._fleet.launch(old.generation, like=old))
+        await self._fleet.bring_back(old)
 
     async def _started(self, target: Generation, like: FleetReplica | None = None) -> FleetReplica:
         """A replica of the target, which serves. Raises what kept it from starting, and ends it then."""
@@ -187,7 +193,7 @@ class Rollout:
             _check_ready(self._fleet.ready, ready)
         except BaseException:
             new.draining = True
-            ending = self._fleet.in_background(self._fleet.end(new, "its engine cannot be used"))
+            ending = self._fleet.in_background(self._fleet.discard(new, "its engine cannot be used"))
             await asyncio.shield(ending)
             raise
         target.follow(ready)

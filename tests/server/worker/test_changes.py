@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from running_server import RunningServer, eventually
 from worker_process import Connect, StartWorker
 
 from turnout.core.types.messages import ShowScheduler
+from turnout.server.engine import process
+from turnout.server.engine.remote import link
 
 REPLICAS, ROLLOUT = "/admin/replicas", "/admin/rollout"
 
@@ -148,6 +151,67 @@ def test_a_worker_whose_new_engine_does_not_serve_has_its_own_again(
         assert "the device is gone" in report["reason"] or "context is 100 tokens" in report["reason"]
         assert [answer.result(60) for answer in answers] == [expected(number) for number in range(8)]
     assert listed(server) == both and schedulers(server) == ["fcfs", "fcfs"]
+
+
+def test_a_rollout_is_refused_while_a_worker_is_lost(worker: StartWorker, connect: Connect) -> None:
+    """It ended the lost one's replica, which nobody tried again when the worker was back."""
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    both = listed(server)
+    one.kill()
+    eventually(lambda: listed(server)["0"] == (one.url, "restarting"))
+    reply = begin(server, scheduler="sjf")
+    assert reply.status_code == 409
+    assert reply.json()["error"]["message"] == (
+        f"replica '0' has lost the engine at {one.url}, and tries it again; begin the rollout when it "
+        "serves, or remove it first"
+    )
+    worker(listen=one.url)
+    eventually(lambda: listed(server) == both, 40)
+
+
+@pytest.mark.slow
+def test_a_rollout_waits_for_a_worker_that_is_lost_before_its_turn(
+    worker: StartWorker, connect: Connect
+) -> None:
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    both = listed(server)
+    begin(server, scheduler="sjf")
+    eventually(lambda: listed(server).get("0") == (one.url, "starting"))
+    other.kill()
+    eventually(lambda: [state for _, state in listed(server).values()] == ["restarting", "serving"], 20)
+    assert server.http.get(ROLLOUT).json()["state"] == "rolling"
+    worker(listen=other.url)
+    assert ended(server)["state"] == "done"
+    assert listed(server) == both and schedulers(server) == ["sjf", "sjf"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_lost_in_its_turn_is_tried_again_after_the_rollout(
+    worker: StartWorker, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its replica had failed for good, and was said to have ended twice."""
+    caplog.set_level(logging.INFO)
+    for module in (link, process):
+        monkeypatch.setattr(module, "CONNECT_SECONDS", 2.0)
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    both = listed(server)
+    begin(server, scheduler="sjf")
+    eventually(lambda: listed(server).get("0") == (one.url, "starting"))
+    one.kill()
+    report = ended(server)
+    assert report["state"] == "undone" and "replica 0: the engine process of" in report["reason"]
+    assert listed(server) == {"0": (one.url, "restarting"), "1": (other.url, "serving")}
+    assert [record.getMessage() for record in caplog.records].count("replica 0 has ended") == 1
+    worker(listen=one.url)
+    eventually(lambda: listed(server) == both, 40)
+    assert schedulers(server) == ["fcfs", "fcfs"]
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, server, number) for number in range(8)]
+        eventually(lambda: all(replica.view.requests for replica in server.fleet.replicas))
+        assert [answer.result(60) for answer in answers] == [expected(number) for number in range(8)]
 
 
 @pytest.mark.slow
