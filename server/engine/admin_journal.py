@@ -22,13 +22,13 @@ class AdminJournal:
     def __init__(self, *, announce: bool = False, event_interval: float = 0) -> None:
         """`announce`: engines tell which prefixes they keep. `event_interval`: as in `SetEventInterval`."""
         self._announce = announce
-        self._event_interval = event_interval
+        self.event_interval = event_interval
         self._scheduler: SetScheduler | None = None
         self._pins: dict[str, PinPrefix] = {}
 
     def copy(self, *, scheduler: bool) -> AdminJournal:
         """The same for other engines; with the scheduler that was set, or without."""
-        copy = AdminJournal(announce=self._announce, event_interval=self._event_interval)
+        copy = AdminJournal(announce=self._announce, event_interval=self.event_interval)
         copy._scheduler, copy._pins = self._scheduler if scheduler else None, dict(self._pins)
         return copy
 
@@ -43,8 +43,8 @@ class AdminJournal:
 
     def commands(self) -> Iterator[AdminCommand | AnnouncePrefixes | SetEventInterval]:
         """The commands to give to an engine that starts anew."""
-        if self._event_interval:
-            yield SetEventInterval(self._event_interval)
+        if self.event_interval:
+            yield SetEventInterval(self.event_interval)
         if self._announce:
             yield AnnouncePrefixes()
         if self._scheduler is not None:

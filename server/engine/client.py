@@ -116,7 +116,7 @@ class ProcessClient:
         self._most_requests = 0
         self._next = NextEngine(self._start_process, self._give_up_waiting)
         self._journal = AdminJournal() if journal is None else journal
-        self.streams = RequestStreams()
+        self.streams = RequestStreams(self._journal.event_interval)
         """The requests that clients wait for."""
         self._replies = Replies()
         self._ready: asyncio.Future[Ready] | None = None

@@ -35,6 +35,15 @@ class EventInterval:
         self._clock = clock
         self._sent = 0.0
         self._held: dict[Choice, list[Delta]] = {}
+        self._urgent: set[str] = set()
+
+    def hold_nothing_of(self, request_id: str) -> None:
+        """Have a request's tokens sent as they come, as long as there is work.
+
+        For one that another engine had when it died: if this one dies, too, what the request survived until
+        then tells whether it is the reason.
+        """
+        self._urgent.add(request_id)
 
     def passed(self, events: list[Event], *, busy: bool) -> list[Event]:
         """What of a step's events is to be sent now; `busy`: there is another step, after which more is."""
@@ -45,7 +54,7 @@ class EventInterval:
         for event in events:
             if not isinstance(event, Delta):
                 passed.append(event)
-            elif _goes_on(event):
+            elif _goes_on(event) and event.request_id not in self._urgent:
                 held.setdefault((event.request_id, event.index), []).append(event)
             else:
                 passed += self._after_held(event)
@@ -53,6 +62,8 @@ class EventInterval:
             passed += map(_joined, held.values())
             held.clear()
             self._sent = self._clock()
+        if not busy:
+            self._urgent.clear()
         return passed
 
     def _after_held(self, delta: Delta) -> Iterator[Delta]:

@@ -159,6 +159,8 @@ class EngineLoop:
 
     def _submit(self, request: RequestSpec) -> None:
         logger.debug("takes %s", request.id)
+        if request.resume is not None:
+            self._interval.hold_nothing_of(request.id)
         self._begun.begin(request.id)  # what is asked whether it can be served may die of it
         try:
             if work := self._engine.preparation(request):

@@ -27,20 +27,21 @@ class Blame(NamedTuple):
     """The first suspect is so likely that no other request is to share an engine with it."""
 
 
-def blame(served: Sequence[RequestStream], begun: Collection[str] | None) -> Blame:
+def blame(served: Sequence[RequestStream], begun: Collection[str] | None, lost: float = 0.0) -> Blame:
     """The requests that may have caused a death that looks like a fault.
 
     `served`: what the engine was given and had not ended, in order of arrival. `begun`: the ids of those that
-    it had begun with, in this order; None: it could not say.
+    it had begun with, in this order; None: it could not say. `lost`: seconds in which what was in an engine
+    that died may just have made its last tokens again.
     """
     begun = [stream.spec.id for stream in served] if begun is None else begun
     by_id = {stream.spec.id: stream for stream in served}
     newest = [by_id[id] for id in reversed(list(begun)) if id in by_id]
     if len(newest) == 1:
         return Blame(newest, certain=True, apart=True)
-    fresh = [stream for stream in newest if not stream.proven]
+    fresh = [stream for stream in newest if not stream.proven_for(lost if stream.deaths else 0.0)]
     again = [stream for stream in fresh if stream.deaths]
     if len(again) == 1:  # what else was in the engine was in no other that died, or has had tokens here
         return Blame(again, certain=True, apart=True)
-    proven = [stream for stream in newest if stream.proven]
+    proven = [stream for stream in newest if stream not in fresh]
     return Blame([*again, *(s for s in fresh if not s.deaths), *proven], certain=False, apart=len(fresh) == 1)

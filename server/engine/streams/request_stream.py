@@ -53,6 +53,8 @@ class RequestStream:
         """When such engines died that had no other suspect."""
         self._tokens_before = 0
         """Of its longest choice when the engine that serves it took it over."""
+        self._first_here: float | None = None
+        """When the first token came from the engine that serves it."""
         self.outputs: dict[int, list[int]] = {}
         """The tokens delivered so far, by choice."""
         self.done: set[int] = set()
@@ -175,7 +177,7 @@ class RequestStream:
         """Note that the engine that served the request serves it no more, and another is to go on."""
         self._interrupted.append(monotonic())
         self._prompt_scores = PackedLogprobs()  # the next engine sends all of them
-        self._tokens_before = self._longest
+        self._tokens_before, self._first_here = self._longest, None
 
     def suspect(self, place: int, *, certain: bool, apart: bool) -> None:
         """Note that the request may have ended its engine."""
@@ -201,10 +203,13 @@ class RequestStream:
         """Tokens have come from the engine that serves it."""
         return self._longest > self._tokens_before
 
-    @property
-    def survived(self) -> bool:
-        """As a suspect, it has been tried for long enough."""
-        return self._longest >= self._tokens_before + TRIAL_TOKENS
+    def proven_for(self, seconds: float) -> bool:
+        """Whether tokens have come from the engine that serves it, the first of them so long ago."""
+        return self.proven and self._first_here is not None and monotonic() >= self._first_here + seconds
+
+    def survived(self, seconds: float) -> bool:
+        """Whether it has been tried for long enough: some tokens have come, the first of them so long ago."""
+        return self._longest >= self._tokens_before + TRIAL_TOKENS and self.proven_for(seconds)
 
     @property
     def _longest(self) -> int:
@@ -238,6 +243,8 @@ class RequestStream:
         self._all_unread.add(size)
 
     def _note(self, delta: Delta) -> None:
+        if self._first_here is None:
+            self._first_here = monotonic()
         if self._first_token is None:
             self._first_token, self._cached_tokens = monotonic(), delta.cached_tokens
             self._begun = delta.begun

@@ -19,6 +19,9 @@ __all__ = ["RequestStreams"]
 
 CERTAIN_DEATHS = 2
 """Of engines, until the request that alone can have caused them is ended."""
+INTERVALS = 2
+"""Of events, in which tokens prove nothing of a request that was in an engine which died. One that kills
+engines at a token of its answer would seem to survive, since it has to make the last ones before anew."""
 TRIAL_SECONDS = 5.0
 """How long a suspect keeps others waiting: a long prompt, or an answer sent whole, has no tokens yet."""
 
@@ -26,7 +29,10 @@ TRIAL_SECONDS = 5.0
 class RequestStreams:
     """The streams by request id, from when a request is submitted until its generator is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, event_interval: float = 0.0) -> None:
+        """event_interval: as `SetEventInterval`; so much of its work is lost with an engine that dies."""
+        self._lost = INTERVALS * event_interval
+        """Seconds until a request has again made what was lost with an engine, and more."""
         self._streams: dict[str, RequestStream] = {}
         self._waiting: list[str] = []
         """Not handed over to the engine yet."""
@@ -94,7 +100,7 @@ class RequestStreams:
     def _suspect(
         self, served: list[RequestStream], reason: str, begun: Collection[str] | None
     ) -> RequestStream | None:
-        suspects, certain, apart = blame(sorted(served, key=_arrival), begun)
+        suspects, certain, apart = blame(sorted(served, key=_arrival), begun, self._lost)
         for place, stream in enumerate(suspects):
             stream.suspect(place, certain=certain, apart=apart and not place)
         if not certain or suspects[0].certain_deaths < CERTAIN_DEATHS:
@@ -144,7 +150,7 @@ class RequestStreams:
         stream = self._streams.get(after)
         if stream is not None and not stream.over:
             late = not stream.apart and monotonic() > self._tried_since + TRIAL_SECONDS
-            if not stream.survived and not late:
+            if not stream.survived(self._lost) and not late:
                 return ()
             stream.clear()
         return self._next()

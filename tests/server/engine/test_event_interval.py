@@ -54,6 +54,18 @@ def test_tokens_wait_for_the_interval() -> None:
     ]
 
 
+def test_nothing_is_held_of_a_request_that_another_engine_lost() -> None:
+    """Where this engine dies, too, it counts what the request has survived."""
+    steps = Steps()
+    steps.step(token(1, begun=BEGUN), token(1, "b", begun=BEGUN))
+    steps.interval.hold_nothing_of("b")
+    steps.step(token(2), token(2, "b"))
+    assert steps.step(token(3), token(3, "b")) == [token(3, "b")]
+    steps.step(token(4, finish_reason="length"), token(4, "b", finish_reason="length"), busy=False)
+    steps.step(token(1, "b", begun=BEGUN), token(2, "b"))
+    assert steps.step(token(3, "b")) == [], "another request of the name"
+
+
 def test_slow_tokens_do_not_wait() -> None:
     steps = Steps(0.004)
     for number in range(10):

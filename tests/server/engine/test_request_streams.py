@@ -12,7 +12,7 @@ from turnout.core.errors import EngineError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.server.engine.streams import request_streams
+from turnout.server.engine.streams import request_stream, request_streams
 from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.engine.streams.request_streams import RequestStreams
 
@@ -22,8 +22,8 @@ NAMES = ("a", "b", "c", "d")
 class Server:
     """The streams, and an engine that gives each of its requests a token in a step."""
 
-    def __init__(self, names: Iterable[str] = NAMES) -> None:
-        self.streams = RequestStreams()
+    def __init__(self, names: Iterable[str] = NAMES, event_interval: float = 0.0) -> None:
+        self.streams = RequestStreams(event_interval)
         self.engine: list[str] = []
         self.deaths: list[list[str]] = []
         """What each engine had that died."""
@@ -93,6 +93,27 @@ def test_one_that_kills_is_found_at_its_third_death(killer: str, tokens: int) ->
     assert "served this request alone: SIGSEGV" in error_of(server, killer)
     assert set(server.engine) == set(NAMES) - {killer}, "all others go on at once"
     assert not server.streams.suspects
+
+
+@pytest.mark.parametrize("killer", NAMES)
+def test_one_that_makes_anew_what_was_lost_is_found_as_soon(
+    monkeypatch: pytest.MonkeyPatch, killer: str
+) -> None:
+    """An engine takes along what it holds for an event. A request that died at a token seemed to survive."""
+    now = 0.0
+    for module in (request_stream, request_streams):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    server = Server(event_interval=0.01)
+    server.steps(5)
+    assert server.die() is None
+    while killer not in server.engine:
+        server.step()
+        now += 0.02
+    server.step()
+    now += 0.01
+    assert server.die() is None
+    assert server.engine == [killer]
+    assert server.die() == killer
 
 
 def test_one_of_64_is_found_as_soon() -> None:
