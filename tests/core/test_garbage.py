@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+
+import pytest
 
 from turnout.core.process import NEW_OBJECTS, freeze_garbage
 
@@ -14,6 +17,16 @@ def test_what_is_there_is_left_out_until_serving_ends() -> None:
     assert gc.get_freeze_count() == 0
 
 
+@pytest.fixture
+def _threshold() -> Iterator[None]:
+    """That of Python, whatever a library has set in this process."""
+    found = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*found)
+
+
+@pytest.mark.usefixtures("_threshold")
 def test_collections_are_rarer_until_serving_ends() -> None:
     before = gc.get_threshold()
     with freeze_garbage():
@@ -21,6 +34,15 @@ def test_collections_are_rarer_until_serving_ends() -> None:
     assert gc.get_threshold() == before
 
 
+@pytest.mark.usefixtures("_threshold")
+def test_collections_that_a_library_has_made_rarer_stay_so() -> None:
+    gc.set_threshold(2 * NEW_OBJECTS, 20, 50)
+    with freeze_garbage():
+        assert gc.get_threshold() == (2 * NEW_OBJECTS, 20, 50)
+    assert gc.get_threshold() == (2 * NEW_OBJECTS, 20, 50)
+
+
+@pytest.mark.usefixtures("_threshold")
 def test_garbage_is_still_found() -> None:
     class Ring:
         def __init__(self) -> None:
