@@ -221,7 +221,7 @@ class ProcessClient:
         self._next.cancel()
 
     def dismiss(self, reason: str) -> None:
-        """As `refuse`, where somebody wants it so and the engine has not failed."""
+        """As `refuse`, where the server or its operator wants it so, and the engine has not failed."""
         self.dismissed = self.dismissed or self.failure is None
         self.refuse(reason)
 

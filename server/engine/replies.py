@@ -36,7 +36,7 @@ class Replies:
             del self._awaited[command.id]
 
     def take(self, reply: Reply) -> None:
-        """Hand over a reply, unless nobody waits for it any more."""
+        """Hand a reply to who sent the command, unless that one has given up waiting."""
         if (awaited := self._awaited.get(reply.id)) is not None and not awaited.done():
             awaited.set_result(reply)
 

@@ -175,7 +175,7 @@ class Rollout:
             raise
 
     async def _until_it_can_go(self, old: FleetReplica) -> None:
-        """Wait while no other serves, or its own engine is lost: nobody would try that again if it ended."""
+        """Wait while no other replica serves, or `old` has lost its engine, which nobody else would try."""
         if old.lost:
             logger.warning("the rollout waits until replica %s has an engine again", old.name)
         while old.lost or not any(other.serves for other in self._fleet.replicas if other is not old):
