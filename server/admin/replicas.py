@@ -65,6 +65,8 @@ class ReplicaState(msgspec.Struct):
     """Why its engine failed or was ended, else null."""
     worker: str | None
     """Address of the worker whose engine it is; null: it has none."""
+    pid: int | None
+    """The process of its engine, or of the one that died last; null: it runs on another machine."""
 
 
 class ReplicaList(msgspec.Struct):
@@ -127,4 +129,5 @@ def _state(replica: FleetReplica) -> ReplicaState:
         restarts=client.restarts,
         reason=client.failure,
         worker=client.place or None,
+        pid=client.pid,
     )

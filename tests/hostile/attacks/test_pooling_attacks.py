@@ -109,6 +109,5 @@ def test_an_engine_that_is_killed_loses_no_text(three: ThreeModels) -> None:
 
 
 def _embedding_engine(three: ThreeModels) -> psutil.Process:
-    """It started after that of chat, and before that of the reranker."""
-    engines = [each for each in three.process.children() if "turnout.server.engine.main" in each.cmdline()]
-    return sorted(engines, key=lambda each: each.pid)[1]
+    replicas = httpx.get(f"{three.url}/admin/replicas", params={"model": "embed"}).json()["replicas"]
+    return psutil.Process(replicas[0]["pid"])

@@ -159,7 +159,7 @@ def test_an_engine_that_dies_takes_only_its_own_streams_along(two: Two, http: ht
     engines = set(two.process.children())
     for thread in threads:
         thread.start()
-    victim = _engine_of(two.process, "code")
+    victim = _engine_of(http, "code")
     eventually(lambda: http.get("/metrics").text != before and _running(http, "code") == 1, 20)
     os.kill(victim, signal.SIGKILL)
     eventually(lambda: http.get("/health").json()["models"]["code"] == "restarting", 10)
@@ -172,7 +172,7 @@ def test_an_engine_that_dies_takes_only_its_own_streams_along(two: Two, http: ht
         thread.join(60)
     for lines in streams.values():
         assert lines[-1] == "data: [DONE]" and not any('"error"' in line for line in lines)
-    assert len(engines - set(two.process.children())) == 1
+    assert engines - set(two.process.children()) == {victim}
     for name, restarts in (("chat", 0), ("code", 1)):
         assert sum(_restarts(http, name)) == restarts
 
@@ -187,10 +187,11 @@ def _running(http: httpx.Client, name: str) -> int:
     return sum(replica["requests"] for replica in replicas)
 
 
-def _engine_of(server: ServerProcess, name: str) -> int:
-    """The pid of an engine, which started after those of the models before it."""
-    children = sorted(server.children())
-    return children[-1] if name == "code" else children[0]
+def _engine_of(http: httpx.Client, name: str) -> int:
+    (replica,) = http.get("/admin/replicas", params={"model": name}).json()["replicas"]
+    pid = replica["pid"]
+    assert isinstance(pid, int)
+    return pid
 
 
 # ------------------------------------------------------------------ what is refused before anything starts
