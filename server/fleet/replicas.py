@@ -208,12 +208,13 @@ class Replicas(FleetReport):
             return
         logger.info("replica %s serves", replica.name)
 
-    async def bring_back(self, ended: FleetReplica) -> None:
-        """Start an engine again as it was; return when it serves, or could not at the first attempt.
+    async def bring_back(self, ended: FleetReplica, *, drained: bool = False) -> None:
+        """Start an engine again as it was; return when it is ready, or could not be at the first attempt.
 
-        One that has served is tried again then, as after its death.
+        One that has served is tried again then, as after its death. `drained`: it gets no requests.
         """
         replica = self.launch(ended.generation, like=ended)
+        replica.draining = drained
         if not ended.started:
             await self.join(replica)
             return
@@ -253,11 +254,12 @@ class Replicas(FleetReport):
         await replica.client.close(REPLACED)
         self._take_off(replica)
         try:
-            successor = self.launch(like=replica)
+            if replica.client.place:  # the worker may be away for a while
+                await self.bring_back(replica)
+            else:
+                await self.join(self.launch(like=replica))
         except FleetError as error:
             logger.error("%s", error)
-            return
-        await self.join(successor)
 
     def roll_out(self, changes: Mapping[str, object], drain_seconds: float) -> Rollout:
         """Begin to replace all engines by those of a changed configuration.
@@ -267,11 +269,7 @@ class Replicas(FleetReport):
         if self.rollout is not None and self.rollout.state not in ("done", "undone"):
             raise FleetError(f"a rollout is {self.rollout.state}; resume or undo it first")
         self._check_no_rollout()
-        if [bool(replica.client.place) for replica in self.replicas] == [True]:
-            raise FleetError(
-                "the only replica is a worker's, which has one engine at a time; add another worker first, "
-                "so that a replica serves meanwhile"
-            )
+        self._check_another_serves()
         self._check_none_is_lost()
         assert self.generation is not None
         given = changed(self.generation.given, changes)
@@ -279,6 +277,15 @@ class Replicas(FleetReport):
         self.rollout = Rollout(self, new, drain_seconds)
         self.rollout.begin()
         return self.rollout
+
+    def _check_another_serves(self) -> None:
+        """Raise FleetError where none would serve while a worker has one engine ended and another started."""
+        left = [replica for replica in self.replicas if replica.leaving or not replica.draining]
+        if [bool(replica.client.place) for replica in left] == [True]:
+            raise FleetError(
+                "the only replica that is not drained is a worker's, which has one engine at a time; add "
+                "another worker first, so that a replica serves meanwhile"
+            )
 
     def _check_none_is_lost(self) -> None:
         """Raise FleetError for a replica that would have to be ended to be replaced, and is not there."""

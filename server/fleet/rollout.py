@@ -8,7 +8,7 @@
       └───────▶ undoing ──▶ undone        a new one did not start, or an operator wants the old ones back
 
 A step that fails leaves the old engine serving. A rollout whose way back fails too has `failed`, and can be
-resumed or undone.
+resumed or undone. What was drained before gets an engine that is drained, too.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Rollout:
             if old.client.place:
                 await self._replace_in_place(old, target)
                 continue
-            new = await self._started(target)
+            new = await self._started(target, drained=old.draining)
             logger.info("replica %s takes the place of %s", new.name, old.name)
             await self._drain(old)
             await self._fleet.end(old, REPLACED)
@@ -164,14 +164,15 @@ class Rollout:
         Where that does not start, or the step is stopped, the worker's engine is what it was before.
         """
         await self._until_it_can_go(old)
+        drained = old.draining
         await self._drain(old)
         ending = self._fleet.in_background(self._fleet.end(old, REPLACED))
         try:
             await asyncio.shield(ending)
-            await self._started(target, like=old)
+            await self._started(target, like=old, drained=drained)
             logger.info("the worker of replica %s has another engine", old.name)
         except BaseException:
-            await asyncio.shield(self._fleet.in_background(self._bring_back(old, ending)))
+            await asyncio.shield(self._fleet.in_background(self._bring_back(old, ending, drained)))
             raise
 
     async def _until_it_can_go(self, old: FleetReplica) -> None:
@@ -181,13 +182,17 @@ class Rollout:
         while old.lost or not any(other.serves for other in self._fleet.replicas if other is not old):
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _bring_back(self, old: FleetReplica, ending: asyncio.Task[None]) -> None:
+    async def _bring_back(self, old: FleetReplica, ending: asyncio.Task[None], drained: bool) -> None:
         await asyncio.wait({ending})
-        await self._fleet.bring_back(old)
+        await self._fleet.bring_back(old, drained=drained)
 
-    async def _started(self, target: Generation, like: FleetReplica | None = None) -> FleetReplica:
-        """A replica of the target, which serves. Raises what kept it from starting, and ends it then."""
+    async def _started(
+        self, target: Generation, like: FleetReplica | None = None, *, drained: bool
+    ) -> FleetReplica:
+        """A replica of the target, which serves unless it is to be `drained`. Raises what kept it from
+        starting, and ends it then."""
         new = self._fleet.launch(target, like)
+        new.draining = drained
         try:
             ready = await self._fleet.start_replica(new)
             _check_ready(self._fleet.ready, ready)
@@ -202,14 +207,14 @@ class Rollout:
     async def _drain(self, old: FleetReplica) -> None:
         """Drain a replica; those of its requests that cannot move have a while to end."""
         until = monotonic() + self.drain_seconds
-        old.draining = True
+        drained, old.draining = old.draining, True
         try:
             self._fleet.move_away(old)
             while not old.client.idle and old.client.failure is None and monotonic() < until:
                 await asyncio.sleep(POLL_SECONDS)
                 self._fleet.move_away(old)
         except asyncio.CancelledError:
-            old.draining = False
+            old.draining = drained
             raise
         if not old.client.idle and old.client.failure is None:
             seconds = f"{self.drain_seconds:g} s"

@@ -129,6 +129,16 @@ def test_one_that_is_leaving_when_a_rollout_begins_is_not_replaced_twice(
     assert [state.scheduler for state in told(two, ShowScheduler())] == ["sjf"] * left
 
 
+def test_a_drained_replica_stays_drained(two: RunningServer) -> None:
+    assert two.post(REPLICAS, action="drain", replica="0").status_code == 200
+    begin(two, scheduler="sjf")
+    ended(two, "done")
+    assert [each.condition for each in two.fleet.replicas] == ["drained", "serving"]
+    assert ask(two, 1).status_code == 200
+    assert two.post(REPLICAS, action="restart", replica="2").status_code == 200
+    eventually(lambda: [each.condition for each in two.fleet.replicas] == ["serving"] * 2, 15)
+
+
 @pytest.mark.slow
 def test_those_that_take_longer_than_the_drain_time_end_with_its_reason(two: RunningServer) -> None:
     with ThreadPoolExecutor(2) as pool:

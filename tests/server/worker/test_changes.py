@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,16 @@ def schedulers(server: RunningServer) -> list[str]:
     return [asyncio.run_coroutine_threadsafe(each, server.loop).result(10).value.scheduler for each in asked]
 
 
+@contextmanager
+def both_answer_eight(server: RunningServer) -> Iterator[None]:
+    """While eight requests run, of which each replica has some; all are answered in full."""
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, server, number) for number in range(8)]
+        eventually(lambda: all(replica.view.requests for replica in server.fleet.replicas))
+        yield
+        assert [answer.result(60) for answer in answers] == [expected(number) for number in range(8)]
+
+
 def begin(server: RunningServer, **changes: object) -> httpx.Response:
     return server.post(ROLLOUT, action="start", changes=changes, drain_timeout=60)
 
@@ -67,7 +79,7 @@ def test_a_worker_joins_and_a_rollout_gives_each_another_engine(
     one, other = worker(), worker()
     server = connect(one, admin_key=[])
     reply = begin(server, scheduler="sjf")
-    assert reply.status_code == 409 and "the only replica is a worker's" in reply.text
+    assert reply.status_code == 409 and "the only replica that is not drained is a worker's" in reply.text
     for body, message in (
         ({"action": "add"}, "all engines run at workers; name the address of another"),
         ({"action": "add", "worker": one.url}, f"the worker at {one.url} is replica '0' already"),
@@ -93,16 +105,53 @@ def test_a_worker_joins_and_a_rollout_gives_each_another_engine(
 def test_the_replica_of_a_worker_is_restarted_where_it_was(worker: StartWorker, connect: Connect) -> None:
     one, other = worker(), worker()
     server = connect(one, other, admin_key=[])
-    with ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(ask, server, number) for number in range(8)]
-        eventually(lambda: all(replica.view.requests for replica in server.fleet.replicas))
+    with both_answer_eight(server):
         before = server.fleet.named("0")
         assert server.post(REPLICAS, action="restart", replica="0").status_code == 200
         eventually(lambda: server.fleet.replicas[-1] is not before and len(listed(server)) == 2, 20)
         serving = {"0": (one.url, "serving"), "1": (other.url, "serving")}
         eventually(lambda: listed(server) == serving, 20)
-        assert [answer.result(60) for answer in answers] == [expected(number) for number in range(8)]
     assert server.fleet.named("0") is not before
+
+
+def test_the_replica_of_a_lost_worker_is_tried_until_the_worker_is_back(
+    worker: StartWorker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart by command tried it once, and it had failed for good."""
+    for module in (link, process):
+        monkeypatch.setattr(module, "CONNECT_SECONDS", 1.0)
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    both = listed(server)
+    one.kill()
+    eventually(lambda: listed(server)["0"] == (one.url, "restarting"))
+    before = server.fleet.named("0")
+    assert server.post(REPLICAS, action="restart", replica="0").status_code == 200
+    eventually(lambda: len(listed(server)) == 2 and server.fleet.named("0") is not before, 20)
+    eventually(lambda: server.fleet.named("0").client.restarts > 0, 20)
+    assert listed(server)["0"] == (one.url, "restarting")
+    worker(listen=one.url)
+    eventually(lambda: listed(server) == both, 40)
+
+
+@pytest.mark.slow
+def test_a_drained_replica_of_a_worker_stays_drained(worker: StartWorker, connect: Connect) -> None:
+    one, other = worker(), worker()
+    server = connect(one, other, admin_key=[])
+    assert server.post(REPLICAS, action="drain", replica="0").status_code == 200
+    reply = begin(server, scheduler="sjf")
+    assert reply.status_code == 409, "it would wait for another that serves"
+    assert "the only replica that is not drained is a worker's" in reply.text
+    third = worker()
+    assert server.post(REPLICAS, action="add", worker=third.url).status_code == 200
+    states = {(one.url, "drained"), (other.url, "serving"), (third.url, "serving")}
+    eventually(lambda: {*listed(server).values()} == states, 20)
+    begin(server, scheduler="sjf")
+    assert ended(server)["state"] == "done"
+    assert {*listed(server).values()} == states and schedulers(server) == ["sjf"] * 3
+    server.post(ROLLOUT, action="undo")
+    assert ended(server)["state"] == "undone"
+    assert {*listed(server).values()} == states and schedulers(server) == ["fcfs"] * 3
 
 
 @pytest.mark.slow
@@ -142,14 +191,11 @@ def test_a_worker_whose_new_engine_does_not_serve_has_its_own_again(
     server = connect(one, other, admin_key=[])
     both = listed(server)
     starts.write_text("is refused" if "scheduler" in changes else "")
-    with ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(ask, server, number) for number in range(8)]
-        eventually(lambda: all(replica.view.requests for replica in server.fleet.replicas))
+    with both_answer_eight(server):
         begin(server, **changes)
         report = ended(server)
         assert report["state"] == "undone"
         assert "the device is gone" in report["reason"] or "context is 100 tokens" in report["reason"]
-        assert [answer.result(60) for answer in answers] == [expected(number) for number in range(8)]
     assert listed(server) == both and schedulers(server) == ["fcfs", "fcfs"]
 
 
@@ -208,10 +254,8 @@ def test_a_worker_that_is_lost_in_its_turn_is_tried_again_after_the_rollout(
     worker(listen=one.url)
     eventually(lambda: listed(server) == both, 40)
     assert schedulers(server) == ["fcfs", "fcfs"]
-    with ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(ask, server, number) for number in range(8)]
-        eventually(lambda: all(replica.view.requests for replica in server.fleet.replicas))
-        assert [answer.result(60) for answer in answers] == [expected(number) for number in range(8)]
+    with both_answer_eight(server):
+        pass
 
 
 @pytest.mark.slow
