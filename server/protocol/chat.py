@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
@@ -126,6 +127,17 @@ class ChatRequest(ChatOptions, ToolRequest, GenerationRequest):
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs needs logprobs to be true", "top_logprobs")
         return self
+
+    @contextmanager
+    def client_field_names(self) -> Iterator[None]:
+        with super().client_field_names(), self.tools_named():
+            yield
+
+    @property
+    def structured_field(self) -> str:
+        found = super().structured_field
+        unasked = found == "structured_outputs" and self.structured_outputs is None
+        return "tools" if unasked and self.offered else found
 
     @property
     def field_names(self) -> Mapping[str, str]:

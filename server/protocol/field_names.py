@@ -16,6 +16,7 @@ def client_names(names: Mapping[str, str]) -> Iterator[None]:
     """Make errors raised in the block name fields as the client does.
 
     names: ours to the client's; a longer one, such as ``response_format.json_schema``, goes before a shorter.
+    ``[]`` in both stands for the same index.
     """
     try:
         yield
@@ -30,6 +31,7 @@ def client_names(names: Mapping[str, str]) -> Iterator[None]:
 def _renamed(text: str, names: Mapping[str, str]) -> str:
     """A field, or a message that begins with one, by the client's name for it."""
     for ours in sorted(names, key=len, reverse=True):
-        if re.match(rf"{re.escape(ours)}(?!\w)", text):
-            return names[ours] + text[len(ours) :]
+        if found := re.match(re.escape(ours).replace(r"\[\]", r"\[(\d+)\]") + r"(?!\w)", text):
+            theirs = names[ours].replace("[]", f"[{found[1]}]") if "[]" in ours else names[ours]
+            return theirs + text[found.end() :]
     return text

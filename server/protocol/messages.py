@@ -31,6 +31,8 @@ class ChatOfMessage(ChatRequest):
         "stop": "stop_sequences",
         "response_format": "output_config.format",
         "response_format.json_schema": "output_config.format",
+        "tools[].function": "tools[]",
+        "tools[].function.parameters": "tools[].input_schema",
     }
 
 

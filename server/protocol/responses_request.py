@@ -35,6 +35,7 @@ class ChatOfResponse(ChatRequest):
         "max_tokens": "max_output_tokens",
         "response_format": "text.format",
         "response_format.json_schema": "text.format",
+        "tools[].function": "tools[]",
     }
 
 

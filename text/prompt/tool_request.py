@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.text.output.grammar.call_grammar import Wanted
+from turnout.text.output.grammar.faulty_part import tool_of_rule
 from turnout.text.output.tools import Tool
 
 __all__ = ["ToolRequest", "offered_tools"]
@@ -132,6 +134,21 @@ class ToolRequest(BaseModel):
         choice = self.tool_choice
         name = choice.function.name if isinstance(choice, NamedTool) else None
         return [_tool(each.function) for each in self.offered if name in (None, each.function.name)]
+
+    @contextmanager
+    def tools_named(self) -> Iterator[None]:
+        """Make errors raised in the block name the tool whose schema the engine refuses."""
+        try:
+            yield
+        except RequestError as error:
+            number = tool_of_rule(error.param or "")
+            if number is not None and number < len(callable := self.callable_tools()):
+                name = callable[number].name
+                index = [tool.function.name for tool in self.tools or ()].index(name)
+                place = f"tools[{index}].function" if self.functions is None else f"functions[{index}]"
+                error.param = f"{place}.parameters"
+                error.args = (f"{error.param} of {name!r}: {error}",)
+            raise
 
     @property
     def wanted(self) -> Wanted:

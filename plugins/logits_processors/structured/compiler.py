@@ -19,6 +19,7 @@ from turnout.plugins.logits_processors.structured.lanes import Lane
 from turnout.plugins.logits_processors.structured.masks.free_text import FreeTextMasks
 from turnout.plugins.logits_processors.structured.masks.token_starts import TokenStarts
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
+from turnout.text.output.grammar.faulty_part import faulty_part
 
 __all__ = ["ClaimEnded", "Compiler", "Grammar"]
 
@@ -127,6 +128,11 @@ class Compiler:
 
 
 def _refusal(form: StructuredOutputs, reason: str) -> RequestError:
+    part = faulty_part(form.grammar or "", reason)
+    if part is not None and part.tool is not None:
+        return RequestError(f"the schema of a tool cannot be compiled: {part.reason}", part.tool)
+    if part is not None:
+        return RequestError(f"the form of the answer cannot be compiled: {part.reason}", "structured_outputs")
     what = "JSON schema" if form.kind == "json" else form.kind
     return RequestError(f"the {what} cannot be compiled: {reason}", "structured_outputs")
 

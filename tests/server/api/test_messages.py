@@ -15,6 +15,7 @@ MODEL = "turnout-tiny"
 GREEDY = {"temperature": 0}
 """The client's newer versions have no argument for it."""
 ASKED: Any = [{"role": "user", "content": "How warm is it?"}]
+FAULTY = {"type": "object", "properties": {"a": {"type": "strin"}}}
 TOOL: Any = {
     "name": "forecast",
     "description": "Weather.",
@@ -125,7 +126,15 @@ def test_more_tokens_than_fit_mean_as_many_as_fit(client: anthropic.Anthropic) -
     [
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0] has the type"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content has a block"),
-        ({"tools": [{**TOOL, "name": "a b"}]}, "name"),
+        ({"tools": [{**TOOL, "name": "a b"}]}, "tools[0].name: "),
+        (
+            {"tools": [{**TOOL, "input_schema": {"type": "array"}}]},
+            "tools[0].input_schema: a schema of an object",
+        ),
+        (
+            {"tools": [{**TOOL, "input_schema": FAULTY}]},
+            "tools[0].input_schema of 'forecast': the schema of a",
+        ),
         ({"messages": []}, "messages"),
         ({"extra_body": {"temperature": -1.0}}, "temperature"),
         ({"tool_choice": {"type": "any"}}, "tool_choice is 'any', but there are no tools"),

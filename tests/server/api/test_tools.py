@@ -24,6 +24,13 @@ TOOLS: Any = [
 ASKED: Any = [{"role": "user", "content": "How warm is it?"}]
 FORECAST: Any = {"type": "function", "function": {"name": "forecast"}}
 
+NO_TYPE = {"type": "strin"}
+FAULTY: Any = {
+    "type": "function",
+    "function": {"name": "faulty", "parameters": {"type": "object", "properties": {"a": NO_TYPE}}},
+}
+FAULTY_SCHEMA = "tools[2].function.parameters"
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TinyServer]:
@@ -125,6 +132,22 @@ def test_functions_are_the_older_form_of_tools(client: openai.OpenAI) -> None:
         ({"tools": [TOOLS[0], TOOLS[0]]}, "tools", "two tools are called 'forecast'"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "letters"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "function"),
+        (
+            {"tools": [*TOOLS, FAULTY]},
+            FAULTY_SCHEMA,
+            "of 'faulty': the schema of a tool cannot be compiled: Inv",
+        ),
+        ({"tools": [*TOOLS, FAULTY], "tool_choice": {**FAULTY}}, FAULTY_SCHEMA, "of 'faulty': "),
+        (
+            {"tools": openai.omit, "functions": [{"name": "now"}, FAULTY["function"]]},
+            "functions[1].parameters",
+            "of 'faulty': ",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": NO_TYPE}}},
+            "response_format",
+            "the form of the answer cannot be compiled: Invalid type: strin",
+        ),
         ({"tools": TOOLS * 300}, "tools", "at most 512"),
         ({"extra_body": {"guided_grammar": 'start: "a"'}}, "guided_grammar", "a grammar goes neither"),
         (

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from turnout.core.errors import RequestError
 from turnout.core.types.output_format import (
     JSON,
     Calls,
@@ -19,6 +20,7 @@ from turnout.core.types.output_format import (
     XmlCall,
 )
 from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.text.output.grammar.faulty_part import tool_rule
 from turnout.text.output.grammar.free_places import free_places
 from turnout.text.output.grammar.grammar_rules import GrammarRules, literal
 from turnout.text.output.grammar.value_grammar import ValueGrammar
@@ -161,9 +163,7 @@ class _Grammar:
 
     def _call_list(self, calls: Calls) -> str:
         """The calls, from behind the marker of the first on."""
-        names = [
-            self.rules.add(f"tool_{n}", self._call(calls, tool)) for n, tool in enumerate(self.wanted.tools)
-        ]
+        names = [self._tool(calls, number, tool) for number, tool in enumerate(self.wanted.tools)]
         call = "(" + " | ".join(names) + ")"
         close = "" if calls.close in self.rules.ends else self._spaced(calls.close)
         lead = f"space {self.rules.marker(calls.lead)} space" if calls.lead else ""
@@ -175,6 +175,13 @@ class _Grammar:
         more = f"(space {following} space {call} {close})*" if several else ""
         after = self.rules.marker(calls.after)
         return f"{begin} {lead} space {call} {close} {more} space {after} {end}"
+
+    def _tool(self, calls: Calls, number: int, tool: Tool) -> str:
+        try:
+            return self.rules.add(tool_rule(number), self._call(calls, tool))
+        except RequestError as error:
+            error.param = tool_rule(number)
+            raise
 
     def _spaced(self, marker: str) -> str:
         """A marker, and what models write before it, such as Qwen's line break before ``</tool_call>``."""

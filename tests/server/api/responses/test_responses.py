@@ -193,6 +193,9 @@ def test_what_is_not_supported_is_refused_by_name(
     assert refused.value.param == param
 
 
+FAULTY: Any = {"type": "object", "properties": {"a": {"type": "strin"}}}
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -201,6 +204,15 @@ def test_what_is_not_supported_is_refused_by_name(
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema must be"),
         ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "'input_text' without a text"),
         ({"tool_choice": "required"}, "tool_choice is 'required', but there are no tools"),
+        ({"tools": [{**TOOL, "name": "a b"}]}, r"tools\[0\]\.name: "),
+        (
+            {"tools": [{**TOOL, "parameters": {"type": "array"}}]},
+            r"tools\[0\]\.parameters: a schema of an object",
+        ),
+        (
+            {"tools": [{**TOOL, "parameters": FAULTY}]},
+            r"tools\[0\]\.parameters of '\w+': .* Invalid type: strin",
+        ),
     ],
 )
 def test_a_message_names_the_field_that_was_sent(
