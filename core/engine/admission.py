@@ -9,7 +9,7 @@ from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.pooling.decoding import NoDecoding
 from turnout.core.engine.pooling.dispatch import PoolingDispatch
-from turnout.core.errors import Interrupted, RequestError
+from turnout.core.errors import Interrupted, Overloaded, RequestError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.plugin_faults import title_of
 from turnout.core.scheduling.scheduler import Scheduler
@@ -54,6 +54,16 @@ class Admission:
         self._scheduler = scheduler
         self._dispatch = dispatch
         self._processors = processors
+
+    def check_waiting(self) -> None:
+        """Raises Overloaded where as many requests wait as may.
+
+        One that the policy has not seen yet does not count, if it may find a free slot in the next step.
+        """
+        queues = self._scheduler.queues
+        seated = min(queues.changes.arrived, self._scheduler.free_slots)
+        if queues.waiting_count - seated >= self._limits.max_waiting:
+            raise Overloaded(f"{self._limits.max_waiting} requests are waiting already; try again later")
 
     def admit(self, spec: RequestSpec, now: float) -> Request:
         """Builds the request of `spec`. Raises RequestError, with the numbers, if it can never be served."""

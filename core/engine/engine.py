@@ -25,7 +25,7 @@ from turnout.core.engine.pooling.dispatch import PoolingDispatch
 from turnout.core.engine.pooling.steps import PoolingSteps
 from turnout.core.engine.recording.recorder import Recorder
 from turnout.core.engine.request_table import RequestTable
-from turnout.core.errors import Overloaded, RequestError
+from turnout.core.errors import RequestError
 from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.compute import PipelinedRunner, Runner
 from turnout.core.interfaces.decoding import Decoding
@@ -183,8 +183,8 @@ class Engine:
         Raises Overloaded if there is too much to do.
         """
         self._requests.check_new(spec.id)
-        if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
-            raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
+        if spec.resume is None:
+            self._admission.check_waiting()
         now = self.clock()
         request = self._admission.admit(spec, now)
         if spec.resume is None:

@@ -190,7 +190,7 @@ class Scheduler:
     def _serve(self, view: View, *, overruled: bool) -> _Step:
         bounded = self.queues.generating > 0 and not self._bounded_in_vain
         pooled = self.capacity.most_pooled(self.token_budget) if bounded else self.token_budget
-        step = _Step(view.now, self.token_budget, pooled, self._free_slots(), len(view.running), overruled)
+        step = _Step(view.now, self.token_budget, pooled, self.free_slots, len(view.running), overruled)
         order = arrival_order(view) if overruled else self._guard.order(view, lambda: step.closed)
         if self.flights.stages > 1:
             order = self._of_flight(order, step)
@@ -310,12 +310,14 @@ class Scheduler:
             step.budget -= cost * (upto - start)
         step.chunks[request] = [chunk_of(span) for span in spans]
 
-    def _free_slots(self) -> int:
+    @property
+    def free_slots(self) -> int:
+        """How many more sequences may run."""
         return self.capacity.sequences - self.queues.running_width
 
     def _fits(self, view: RequestView) -> bool:
         request = request_of(view)
-        if request.status != "running" and request.width > self._free_slots():
+        if request.status != "running" and request.width > self.free_slots:
             return False
         spans = spans_within(request, self.capacity.tokens, self.kv)
         return bool(spans) and self.kv.fits([without_draft(span) for span in spans])

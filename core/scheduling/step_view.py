@@ -82,6 +82,11 @@ class WaitingChanges:
                 return
         self._left[request] = None
 
+    @property
+    def arrived(self) -> int:
+        """How many have come that the policy has not seen."""
+        return len(self._back)
+
     def take(self) -> Change | None:
         """Returns what changed since the last call; None if that is much."""
         front, left, back = self._front, self._left, self._back

@@ -67,10 +67,36 @@ def test_max_tokens_left_open_means_what_the_context_leaves_room_for():
 
 def test_a_full_queue_is_overload_not_the_requests_fault():
     engine = small_engine()
+    for i in range(6):
+        engine.add(toy_request(f"running{i}", PROMPT, "greedy", 9))
+    engine.step()
     for i in range(1000):
         engine.add(toy_request(f"r{i}", PROMPT, "greedy", 2))
     with pytest.raises(Overloaded, match="1000 requests are waiting"):
         engine.add(spec())
+
+
+def test_those_that_find_a_slot_in_the_next_step_do_not_wait():
+    """A burst at an idle engine was refused beyond the queue, though there was room for more."""
+    engine = small_engine()
+    for i in range(1000 + 6):
+        engine.add(toy_request(f"r{i}", PROMPT, "greedy", 9))
+    with pytest.raises(Overloaded, match="1000 requests are waiting"):
+        engine.add(spec())
+    engine.step()
+    engine.step()  # the prompts are more than a step computes
+    assert (engine.stats().running, engine.stats().waiting) == (6, 1000)
+
+
+def test_a_free_slot_without_memory_admits_none_beyond_the_queue():
+    """Those that the policy has seen wait, whatever they wait for."""
+    engine = small_engine(blocks=4)
+    for i in range(1000 + 2):
+        engine.add(toy_request(f"r{i}", PROMPT, "greedy", 11))
+    engine.step()
+    assert engine.stats().waiting == 1000 and engine.scheduler.free_slots > 0
+    with pytest.raises(Overloaded, match="1000 requests are waiting"):
+        engine.add(spec(max_tokens=2))
 
 
 def test_the_same_id_twice_is_refused():
