@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
     from turnout.core.types.messages import Delta
     from turnout.runner.pooling.offline import OfflinePooling
-    from turnout.text.choice_text import ChoiceText, TextDelta
+    from turnout.text.choice_text import ChoiceText
+    from turnout.text.output.events import Event
     from turnout.text.output.reading.splitter import OutputSplitter
     from turnout.text.prompt.function_tools import Offer
     from turnout.text.prompt.tool_request import ToolRequest
+    from turnout.text.split.split_text import SplitText
     from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput", "ToolCall"]
@@ -271,17 +273,21 @@ class LLM:
         wanted, begun = offered.wanted, format.begun(text)
         form = format.form(wanted, params.structured_outputs, begun)
         splitter = format.splitter(wanted.tools, begun)
-        request = self._request(
+        return self._request(
             self.tokenizer.encode(text, add_special_tokens=False),
             msgspec.structs.replace(params, structured_outputs=form),
             salt,
+            splitter,
             shown=frozenset() if splitter is None else format.shown,
         )
-        request.split(splitter)
-        return request
 
     def _request(
-        self, prompt: Prompt, params: SamplingParams, salt: str, shown: frozenset[int] = frozenset()
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        salt: str,
+        splitter: Callable[[], OutputSplitter] | None = None,
+        shown: frozenset[int] = frozenset(),
     ) -> _PromptRequest:
         from turnout.text.engine_params import engine_params
 
@@ -293,7 +299,8 @@ class LLM:
             seed=concrete_seed(params.seed),
             cache_salt=salt,
         )
-        return _PromptRequest(spec, params, prompt if isinstance(prompt, str) else None, self, shown)
+        text = prompt if isinstance(prompt, str) else None
+        return _PromptRequest(spec, params, text, self, splitter, shown)
 
     def _run(self, requests: dict[str, _PromptRequest], progress: bool) -> None:
         from tqdm import tqdm
@@ -317,9 +324,13 @@ class _PromptRequest:
         params: SamplingParams,
         prompt: str | None,
         llm: LLM,
+        splitter: Callable[[], OutputSplitter] | None,
         shown: frozenset[int],
     ) -> None:
+        """splitter: makes what tells a choice's parts apart; None: it is text. shown: special tokens that are
+        text all the same."""
         from turnout.text.choice_text import ChoiceText
+        from turnout.text.split.split_text import SplitText
         from turnout.text.stops import StopStrings
 
         self.spec = spec
@@ -329,17 +340,15 @@ class _PromptRequest:
         wanted = params.logprobs is not None
         self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
         stops = StopStrings(spec.params.stop)
-        self._texts: list[ChoiceText] = [
+        texts = [
             ChoiceText(llm.tokenizer, spec.params, spec.prompt, i, stops, shown) for i in range(spec.params.n)
         ]
-        self._splitters: list[OutputSplitter] = []
+        self._texts: Sequence[ChoiceText | SplitText] = texts
+        self._is_split = splitter is not None
+        if splitter is not None:
+            self._texts = [SplitText(text, splitter(), singly=bool(spec.params.stop)) for text in texts]
         self._open = spec.params.n
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
-
-    def split(self, splitter: Callable[[], OutputSplitter] | None) -> None:
-        """Tell the parts of the choices apart, by what `splitter` makes."""
-        if splitter is not None:
-            self._splitters = [splitter() for _ in self._outputs]
 
     def add(self, delta: Delta) -> bool:
         """Add what a step brought; returns True when the request has ended."""
@@ -352,8 +361,8 @@ class _PromptRequest:
         if output.finish_reason is not None:
             return False
         added = text.feed(delta)
-        if self._splitters:
-            self._add_parts(output, self._splitters[delta.index], added)
+        if self._is_split:
+            _add_parts(output, added.events)
         else:
             output.text += added.text
         output.token_ids += added.tokens
@@ -381,21 +390,6 @@ class _PromptRequest:
             prompt_logprobs=self._prompt_logprobs,
         )
 
-    def _add_parts(self, output: CompletionOutput, splitter: OutputSplitter, added: TextDelta) -> None:
-        from turnout.text.output.events import Reasoning, Text, ToolArguments, ToolBegin
-
-        ended = added.finish_reason is not None
-        for event in [*splitter.feed(added.text), *(splitter.finish() if ended else ())]:
-            if isinstance(event, Text):
-                output.text += event.text
-            elif isinstance(event, Reasoning):
-                output.reasoning += event.text
-            elif isinstance(event, ToolBegin):
-                output.tool_calls.append(ToolCall(f"call_{uuid4().hex[:24]}", event.name, ""))
-            elif isinstance(event, ToolArguments):
-                call = output.tool_calls[-1]
-                output.tool_calls[-1] = replace(call, arguments=call.arguments + event.text)
-
     def _add_logprobs(
         self, output: CompletionOutput, entries: list[TokenLogprobs] | None, count: int
     ) -> None:
@@ -407,3 +401,18 @@ class _PromptRequest:
     def _named(self, entry: TokenLogprobs) -> Iterator[tuple[int, Logprob]]:
         for token, logprob, rank in entry.ranked():
             yield token, Logprob(logprob, rank, self._llm.tokenizer.token_text(token))
+
+
+def _add_parts(output: CompletionOutput, events: Iterable[Event]) -> None:
+    from turnout.text.output.events import Reasoning, Text, ToolArguments, ToolBegin
+
+    for event in events:
+        if isinstance(event, Text):
+            output.text += event.text
+        elif isinstance(event, Reasoning):
+            output.reasoning += event.text
+        elif isinstance(event, ToolBegin):
+            output.tool_calls.append(ToolCall(f"call_{uuid4().hex[:24]}", event.name, ""))
+        elif isinstance(event, ToolArguments):
+            call = output.tool_calls[-1]
+            output.tool_calls[-1] = replace(call, arguments=call.arguments + event.text)

@@ -55,6 +55,10 @@ class TextDelta(msgspec.Struct):
     """The parts of the output that `text` completes, where they are told apart."""
     calls: int = 0
     """Tool calls of the choice so far."""
+    reasoning_tokens: int = 0
+    """Of `tokens`, those that are reasoning, where that is told apart."""
+    answered: Sequence[ShownToken] = ()
+    """Tokens of the answer's text, where it is told apart; they may have been `shown` before."""
 
     @property
     def begins(self) -> bool:
@@ -96,6 +100,8 @@ class ChoiceText:
             tokenizer, skip_special_tokens=params.skip_special_tokens, prompt=prompt, shown=shown
         )
         self._stops = StopMatcher(stops or StopStrings(params.stop))
+        self.stops_apply = True
+        """A stop string that is complete ends the choice."""
         self._found: StopFound | None = None
         self._held = ""
         self._emitted = 0
@@ -153,7 +159,8 @@ class ChoiceText:
 
     def _hold(self, text: str) -> None:
         self._held += text
-        self._found = self._stops.feed(text, may_stop=self.token_count > self._params.min_tokens)
+        may_stop = self.stops_apply and self.token_count > self._params.min_tokens
+        self._found = self._stops.feed(text, may_stop=may_stop)
 
     @property
     def _decoded(self) -> int:

@@ -29,7 +29,7 @@ class GatheredChoice:
         self._token_ids = token_ids
         self._text = _Pieces()
         self._tokens: list[int] = []
-        self._shown = _PackedShown()
+        self._shown, self._answered = _PackedShown(), _PackedShown()
         self._events: list[Event] = []
         self._merged = 0
         """Events that are merged."""
@@ -44,10 +44,11 @@ class GatheredChoice:
         self.size += CHARACTER_BYTES * len(delta.text) + TOKEN_BYTES * len(delta.tokens)
         if self._token_ids:
             self._tokens += delta.tokens
-        if delta.shown:
-            before = self._shown.nbytes
-            self._shown.extend(delta.shown)
-            self.size += self._shown.nbytes - before
+        for kept, added in ((self._shown, delta.shown), (self._answered, delta.answered)):
+            if added:
+                before = kept.nbytes
+                kept.extend(added)
+                self.size += kept.nbytes - before
         if delta.events:
             self._events += delta.events
             if len(self._events) >= self._merged + PIECES:
@@ -60,6 +61,7 @@ class GatheredChoice:
             self._last,
             text=self._text.joined(),
             shown=self._shown,
+            answered=self._answered,
             tokens=self._tokens,
             events=merged(self._events),
         )

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -18,13 +17,12 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Timing, Traced
 from turnout.server.generation.gathered import GatheredChoice
 from turnout.server.generation.merge import merged
-from turnout.server.generation.one_by_one import joined, one_by_one
 from turnout.server.generation.portions import Portion, Portions, waited
 from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
 from turnout.text.choice_text import ChoiceText, TextDelta
-from turnout.text.output.events import Event as OutputEvent
 from turnout.text.output.reading.splitter import OutputSplitter
+from turnout.text.split.split_text import SplitText
 from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
 
@@ -99,13 +97,12 @@ class Generation:
     """None: the client's own."""
     _began: float = field(init=False)
     """When it came, on the metrics' clock."""
-    _choices: dict[int, ChoiceText] = field(default_factory=dict)
+    _choices: dict[int, ChoiceText | SplitText] = field(default_factory=dict)
     """Those that have begun and not ended."""
     _ended: dict[int, str] = field(default_factory=dict)
     """Why choices ended, by index."""
     _ended_tokens: int = 0
     """Tokens of the choices that have ended."""
-    _splitters: dict[int, OutputSplitter] = field(default_factory=dict)
     _stops: StopStrings = field(init=False)
     _reasoning_tokens: int = 0
     _cached_tokens: dict[str, int] = field(default_factory=dict)
@@ -278,17 +275,15 @@ class Generation:
         choice = self._choices.get(index)
         if choice is None:
             self.first_token_at = self.first_token_at or self.metrics.clock()
-            choice = self._choices[index] = ChoiceText(
-                self.tokenizer, request.params, request.prompt, index, self._stops, self.shown
-            )
-        added = choice.feed(delta) if self.splitter is None else self._told_apart(index, choice, delta)
+            choice = self._choices[index] = self._text_of(request, index)
+        added = choice.feed(delta)
+        self._reasoning_tokens += added.reasoning_tokens
         if added.finish_reason:
             if choice.stopped_by_text:
                 self.client.abort(request.id, delta.index)
             self._ended[index] = added.finish_reason
             self._ended_tokens += choice.token_count
             del self._choices[index]
-            self._splitters.pop(index, None)
         return added
 
     def _take(self, size: int) -> None:
@@ -298,34 +293,14 @@ class Generation:
             self._told = self._size
             self.hold(self._size)
 
-    def _told_apart(self, index: int, choice: ChoiceText, delta: Delta) -> TextDelta:
-        """What a delta adds, with the parts of the output; tokens that are reasoning are counted singly."""
-        added: list[TextDelta] = []
-        for one in one_by_one(delta) if self.reasons else (delta,):
-            added.append(choice.feed(one))
-            added[-1].events = self._split(index, added[-1])
-            if choice.finish_reason is not None:
-                break
-        return joined(added)
-
-    def _split(self, index: int, added: TextDelta) -> list[OutputEvent]:
-        """The parts of the output that a text delta completes."""
-        splitter = self._splitters.get(index)
-        if splitter is None:
-            assert self.splitter is not None
-            splitter = self._splitters[index] = self.splitter()
-        reasoned = splitter.reasoned
-        only = splitter.reasons
-        events = splitter.feed(added.text)
-        if only and splitter.reasons:
-            self._reasoning_tokens += len(added.tokens)
-        elif reasoned < splitter.reasoned:  # it has begun, or ended, among these tokens
-            share = (splitter.reasoned - reasoned) / max(1, len(added.text))
-            self._reasoning_tokens += ceil(len(added.tokens) * min(1, share))
-        if added.finish_reason is not None:
-            events += splitter.finish()
-        added.calls = splitter.calls
-        return events
+    def _text_of(self, request: RequestSpec, index: int) -> ChoiceText | SplitText:
+        """The text of a choice that begins."""
+        params = request.params
+        text = ChoiceText(self.tokenizer, params, request.prompt, index, self._stops, self.shown)
+        if self.splitter is None:
+            return text
+        singly = self.reasons or bool(params.stop) or params.logprobs is not None
+        return SplitText(text, self.splitter(), singly=singly)
 
     def _best(self, generated: Sequence[TextDelta]) -> list[TextDelta]:
         """The choices to return of all that were generated, numbered anew."""

@@ -61,17 +61,21 @@ class ChatRenderer(OpenAIRenderer):
 
     def _parts(self, delta: TextDelta, generation: Generation) -> bytes:
         """The events of a delta whose text is told apart: one for each part, then the last of a choice."""
-        tokens, logprobs = self._token_ids(delta), self._logprobs(delta.shown)
+        tokens, logprobs = self._token_ids(delta), self._logprobs(delta.answered)
         parts: list[ChatDelta] = [
             delta_of(event) for event in merged(delta.events) if not isinstance(event, ToolEnd)
         ]
-        if not parts and (delta.shown or (tokens and delta.finish_reason is None)):
+        if delta.answered and not any(isinstance(part.content, str) for part in parts):
+            parts.insert(0, ChatDelta(content=""))  # what ends them was white space before a call
+        if not parts and tokens and delta.finish_reason is None:
             parts = [ChatDelta()]
         events = b""
         for part in parts:
-            choice = ChatChunkChoice(delta.index, part, logprobs, None, token_ids=tokens)
+            choice = ChatChunkChoice(delta.index, part, self._logprobs(()), None, token_ids=tokens)
+            if isinstance(part.content, str):
+                choice.logprobs, logprobs = logprobs, self._logprobs(())
             events += self._event(choice, delta, generation)
-            tokens, logprobs = [] if self.options.token_ids else UNSET, self._logprobs(())
+            tokens = [] if self.options.token_ids else UNSET
         if delta.finish_reason is not None:
             events += self._event(_last(delta, tokens), delta, generation)
         return events
@@ -97,7 +101,7 @@ class ChatRenderer(OpenAIRenderer):
         return ChatChoice(
             choice.index,
             ChatMessage(ROLE, choice.text) if generation.splitter is None else message_of(choice.events),
-            self._logprobs(choice.shown),
+            self._logprobs(choice.shown if generation.splitter is None else choice.answered),
             finish_reason(choice),
             choice.stop_reason,
             or_unset(choice.cumulative_logprob),

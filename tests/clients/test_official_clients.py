@@ -110,6 +110,42 @@ def test_chat_calls_a_tool_and_takes_its_result(oai: openai.OpenAI, script: Scri
     assert answered.usage.prompt_tokens_details.cached_tokens > 100
 
 
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_stop_string_does_not_cut_a_call(oai: openai.OpenAI, script: Script, choice: str) -> None:
+    """Calls are valid. The answer before one is cut all the same."""
+    script.say(call("forecast", city="Bern. STOP here", days=2))
+    asked: Any = {"model": NAME, "messages": ASK, "tools": [CHAT_TOOL], "stop": ["STOP"]}
+    (told,) = oai.chat.completions.create(**asked, tool_choice=choice).choices
+    assert told.finish_reason == "tool_calls" and told.message.tool_calls
+    whole = {"city": "Bern. STOP here", "days": 2}
+    assert json.loads(told.message.tool_calls[0].function.arguments) == whole
+    with oai.chat.completions.stream(**asked, tool_choice=choice) as stream:
+        (done,) = (event for event in stream if isinstance(event, FunctionToolCallArgumentsDoneEvent))
+    assert json.loads(done.arguments) == whole
+    script.say("Wait. STOP " + call("forecast", city="Bern", days=2))
+    (told,) = oai.chat.completions.create(**asked).choices
+    assert (told.message.content, told.finish_reason) == ("Wait. ", "stop")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_log_probabilities_are_of_the_answer(oai: openai.OpenAI, script: Script, streamed: bool) -> None:
+    """They stood in the wrong chunks, and those of markers, reasoning and calls beside them."""
+    script.say(CALLED[0])
+    asked: Any = {"model": NAME, "messages": ASK, "tools": [CHAT_TOOL], "logprobs": True}
+    if not streamed:
+        (choice,) = oai.chat.completions.create(**asked).choices
+        assert choice.logprobs and choice.logprobs.content
+        # Its last token ends with the line break before the call, which is no part of the answer.
+        assert "".join(entry.token for entry in choice.logprobs.content) == "Let me look.\n"
+        return
+    chunks = [chunk.choices[0] for chunk in oai.chat.completions.create(**asked, stream=True)]
+    told = [(chunk.delta.content, chunk.logprobs.content or []) for chunk in chunks if chunk.logprobs]
+    assert not any(entries for content, entries in told if content is None)
+    texts = [(content, "".join(entry.token for entry in entries)) for content, entries in told if content]
+    assert texts[:-1] and all(tokens == content for content, tokens in texts[:-1])
+    assert "".join(entry.token for _, entries in told for entry in entries) == "Let me look.\n"
+
+
 # ------------------------------------------------------------------ Responses
 
 

@@ -30,7 +30,11 @@ class Source:
         self.text = ""
         self.ended = False
         """No more text will come."""
+        self.position = 0
+        """Characters taken so far."""
         self._taken: list[str] | None = None
+        self._taken_from = 0
+        """Where that begins."""
 
     def more(self) -> Reading[bool]:
         """Waits for more text; returns False where none will come."""
@@ -42,18 +46,24 @@ class Source:
     def take(self, count: int) -> str:
         """Takes so many characters of the text that is there."""
         taken, self.text = self.text[:count], self.text[count:]
+        self.position += len(taken)
         if self._taken is not None and taken:
             self._taken.append(taken)
         return taken
 
     def remember(self) -> None:
         """Keeps what is taken from now on, for `forget`."""
-        self._taken = []
+        self._taken, self._taken_from = [], self.position
 
     def forget(self) -> str:
         """Returns what was taken since `remember`, and keeps no more."""
         taken, self._taken = "".join(self._taken or ()), None
         return taken
+
+    @property
+    def read(self) -> int:
+        """Characters that were taken for good."""
+        return self.position if self._taken is None else self._taken_from
 
     # -------------------------------------------------------------- readers
 
@@ -85,6 +95,7 @@ class Source:
         skipped = self.forget()
         if word is None:
             self.text = skipped + self.text
+            self.position -= len(skipped)
         return word
 
     def expect(self, word: str) -> Reading[None]:

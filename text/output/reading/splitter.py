@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from turnout.core.types.output_format import Calls, OutputFormat, Region
@@ -28,6 +29,10 @@ class OutputSplitter:
         self._source = Source()
         self._events: list[Event] = []
         self._space = ""
+        self._call_from: int | None = None
+        """Where what may be a call began, in characters, with the white space before it; None: in none."""
+        self.answer: deque[tuple[int, int]] = deque()
+        """Where the answer's text lies: from which character to before which. A reader may take them out."""
         self._count = 0
         self.reasons = False
         """What comes next is reasoning."""
@@ -40,6 +45,16 @@ class OutputSplitter:
     def calls(self) -> int:
         """Calls so far."""
         return self._count
+
+    @property
+    def calling(self) -> bool:
+        """What comes next is part of a call."""
+        return self._call_from is not None
+
+    @property
+    def decided(self) -> int:
+        """Up to which character it is known what the output is."""
+        return self._source.read - len(self._space) if self._call_from is None else self._call_from
 
     def feed(self, text: str) -> list[Event]:
         """Returns the events that `text` completes."""
@@ -78,7 +93,9 @@ class OutputSplitter:
             else:
                 assert self._calls is not None
                 yield from self._call_list(self._calls, marker)
-        self._events += [Text(self._space)] if self._space and not self._count else []
+        if self._space and not self._count:
+            self._add_text(self._space, 0)
+        self._space = ""
 
     def _opening_region(self) -> Reading[None]:
         source = self._source
@@ -119,8 +136,18 @@ class OutputSplitter:
 
     def _call_list(self, calls: Calls, marker: str) -> Reading[None]:
         """Reads calls, from behind the marker of the first on. What is none after all is text."""
+        self._source.remember()
+        self._begin_call(marker)
+        try:
+            yield from self._calls_behind(calls, marker)
+        finally:
+            self._call_from = None
+
+    def _begin_call(self, marker: str) -> None:
+        self._call_from = self._source.position - len(marker) - len(self._space)
+
+    def _calls_behind(self, calls: Calls, marker: str) -> Reading[None]:
         source = self._source
-        source.remember()
         if calls.lead:
             yield from source.skip_white_space()
             if not (yield from self._takes(calls.lead)):
@@ -141,10 +168,12 @@ class OutputSplitter:
                     self._say(marker + source.forget())
                 return
             source.forget()
+            self._call_from = None
             if not (yield from self._another(calls)):
                 return
             source.remember()
             marker = calls.open
+            self._begin_call(marker)
 
     def _another(self, calls: Calls) -> Reading[bool]:
         """Takes what ends a call, and what begins the next; returns whether there is one."""
@@ -180,13 +209,22 @@ class OutputSplitter:
     def _say(self, text: str) -> None:
         """Emits text. White space at its end waits: before a call it is no part of the answer."""
         if self._calls is None:
-            self._events.append(Text(text))
+            self._add_text(text, 0)
             return
         text = self._space + text
         said = text.rstrip(WHITE_SPACE)
         self._space = text[len(said) :]
         if said:
-            self._events.append(Text(said))
+            self._add_text(said, len(self._space))
+
+    def _add_text(self, text: str, behind: int) -> None:
+        """Emits text that was taken, but for so many characters behind it, just now."""
+        self._events.append(Text(text))
+        end = self._source.position - behind
+        start = end - len(text)
+        if self.answer and self.answer[-1][1] == start:
+            start, _ = self.answer.pop()
+        self.answer.append((start, end))
 
 
 class _Thoughts:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
-from turnout.server.generation.one_by_one import joined, one_by_one
 from turnout.text.choice_text import ShownToken, TextDelta
 from turnout.text.output.events import Text
+from turnout.text.split.one_by_one import joined, one_by_one
 
 
 def test_each_token_has_its_delta_and_the_last_all_else() -> None:
@@ -30,5 +30,13 @@ def test_what_was_added_is_joined() -> None:
     last = TextDelta(0, "c", [2], shown[1:], "stop", token_count=2, events=[Text("c")])
     assert joined([first]) is first
     assert joined([first, last]) == TextDelta(
-        0, "abc", [1, 2], shown, "stop", token_count=2, events=[Text("abc")]
+        0, "abc", [1, 2], shown, "stop", token_count=2, events=[Text("abc")], answered=[]
     )
+
+
+def test_what_was_read_of_each_adds_up() -> None:
+    answered = [ShownToken(TokenLogprobs(number, -1.0, []), number) for number in range(2)]
+    first = TextDelta(0, reasoning_tokens=2, answered=answered[:1])
+    last = TextDelta(0, reasoning_tokens=1, answered=answered[1:])
+    both = joined([first, last])
+    assert both.reasoning_tokens == 3 and both.answered == answered

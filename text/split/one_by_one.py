@@ -40,5 +40,7 @@ def joined(added: Sequence[TextDelta]) -> TextDelta:
         text="".join(each.text for each in added),
         tokens=[token for each in added for token in each.tokens],
         shown=[token for each in added for token in each.shown],
+        answered=[token for each in added for token in each.answered],
+        reasoning_tokens=sum(each.reasoning_tokens for each in added),
         events=merged([event for each in added for event in each.events]),
     )

@@ -1,0 +1,1 @@
+"""What a client may see of a choice, told apart by the parts of its output."""
