@@ -24,6 +24,12 @@ from turnout.core.clock import monotonic
 from turnout.server.http.connections.gentle_transport import GentleTransport
 from turnout.server.http.connections.open_response import OPEN_RESPONSE, OpenResponse
 from turnout.server.http.connections.request_size import RequestSize
+from turnout.server.http.connections.upgrade import (
+    asks_for_upgrade,
+    new_parser,
+    unread,
+    without_upgrade,
+)
 from turnout.server.http.connections.waiting import WaitingConnections
 from turnout.server.http.errors import ApiError, error_body
 from turnout.server.http.pieces import SEND_PIECE
@@ -74,6 +80,10 @@ class Connection(HttpToolsProtocol):
         self._since = 0.0
         """When the client began to send this, or when its last response ended."""
         self._size = RequestSize()
+        self._fed = b""
+        """What the parser is reading."""
+        self._again: bytes | None = None
+        """What is to be read by another parser."""
         self._new = True
         """No byte has come yet."""
         self._unanswered = 0
@@ -117,7 +127,12 @@ class Connection(HttpToolsProtocol):
             self._begin(Sending.HEADERS)
         before, size = self._sending, self._size
         body = size.body
-        super().data_received(data)
+        more: bytes | None = data
+        while more is not None:
+            self._fed, self._again = more, None
+            super().data_received(more)
+            if (more := self._again) is not None:
+                self.parser = new_parser(self)
         if self._left is not None or self.transport.is_closing():
             return
         fault = None
@@ -129,6 +144,10 @@ class Connection(HttpToolsProtocol):
                 self._discard(len(data))
         if fault is not None:
             self._refuse(fault)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        if asks_for_upgrade(self.parser):
+            self._again = without_upgrade(self.parser, self.url, self.headers) + unread(self._fed)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -145,6 +164,8 @@ class Connection(HttpToolsProtocol):
         self._stop_if(self._size.header(len(name) + len(value)))
 
     def on_headers_complete(self) -> None:
+        if asks_for_upgrade(self.parser):
+            return  # they come again
         if len(self.pipeline) >= limits.PIPELINED.most:
             self._stop_if(ApiError(400, f"at most {limits.PIPELINED.whole} requests may be sent ahead"))
         super().on_headers_complete()
@@ -158,6 +179,8 @@ class Connection(HttpToolsProtocol):
         self._size.body += len(body)
 
     def on_message_complete(self) -> None:
+        if asks_for_upgrade(self.parser):
+            return
         super().on_message_complete()
         self._begin(Sending.NOTHING)
 
