@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from running_server import eventually
 from tiny_server import PROMPT, TinyServer, serving
 
 POLICY = """
@@ -93,6 +94,6 @@ def test_an_admission_policy_that_fails_refuses_no_request(server: TinyServer) -
     served = asked(server, "faulty")
     assert served.json()["choices"][0]["text"] == server.tokens
     named = "admission 'by-name' of turnout_plugins.py: admit failed: RuntimeError: oops"
-    assert f"{named}; the request is taken on" in server.text()
+    eventually(lambda: f"{named}; the request is taken on" in server.text())
     server.health()
     assert server.answer() == server.tokens
