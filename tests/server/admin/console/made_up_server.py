@@ -23,6 +23,9 @@ from turnout.server.admin.console.page import show_console, show_file
 Event = dict[str, Any]
 Feed = Callable[[], AsyncIterator[Event]]
 
+HELD = None
+"""At the end of an answer: its stream stays open until the client leaves."""
+
 
 class MadeUpServer:
     """Answers what the page asks; `changes` holds what it was asked to change."""
@@ -34,6 +37,8 @@ class MadeUpServer:
         self.loaded = {"tiny": "loaded", "other": "unloaded"}
         """The state of each model."""
         self.pinned: set[str] = set()
+        self.answers: dict[str, int | list[Event | None]] = {}
+        """By question: the choices of a streamed answer, or the status of a refusal. Others are greeted."""
         self.changes: list[tuple[str, Event]] = []
         self.port = 0
         self.app = Starlette(
@@ -50,6 +55,7 @@ class MadeUpServer:
                 Route("/admin/ab", self._ab, methods=["POST"]),
                 Route("/v1/models", self._models),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
+                Route("/v1/completions", self._chat, methods=["POST"]),
             ]
         )
 
@@ -155,18 +161,29 @@ class MadeUpServer:
     async def _chat(self, request: Request) -> Response:
         body = await request.json()
         self.changes.append(("chat", body))
+        question = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+        answer = self.answers.get(question, _greeting(bool(body.get("logprobs"))))
+        if isinstance(answer, int):
+            return JSONResponse({"error": {"message": f"{question!r} is refused"}}, answer)
+        return StreamingResponse(_streamed(answer), media_type="text/event-stream")
 
-        async def tokens() -> AsyncIterator[str]:
-            for text in ["Hello", ", ", "<b>you</b>", "."]:
-                top = [{"token": text, "logprob": -0.1}, {"token": "Hi", "logprob": -2.4}]
-                choice: Event = {"index": 0, "delta": {"content": text}}
-                if body.get("logprobs"):
-                    choice["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
-                yield f"data: {json.dumps({'choices': [choice]})}\n\n"
-                await asyncio.sleep(0.01)
-            yield "data: [DONE]\n\n"
 
-        return StreamingResponse(tokens(), media_type="text/event-stream")
+def _greeting(logprobs: bool) -> list[Event | None]:
+    choices: list[Event | None] = []
+    for text in ["Hello", ", ", "<b>you</b>", "."]:
+        top = [{"token": text, "logprob": -0.1}, {"token": "Hi", "logprob": -2.4}]
+        scored = {"logprobs": {"content": [{**top[0], "top_logprobs": top}]}} if logprobs else {}
+        choices.append({"delta": {"content": text}, **scored})
+    return choices
+
+
+async def _streamed(answer: list[Event | None]) -> AsyncIterator[str]:
+    for choice in answer:
+        if choice is HELD:
+            await asyncio.sleep(3600)
+        yield f"data: {json.dumps({'choices': [{'index': 0, **(choice or {})}]})}\n\n"
+        await asyncio.sleep(0.01)
+    yield "data: [DONE]\n\n"
 
 
 def still(*events: Event) -> Feed:

@@ -203,6 +203,7 @@ export const en = {
   system: "System message",
   send: "Send",
   cancel: "Stop",
+  stopped: "stopped",
   clear: "Clear",
   side_by_side: "Two side by side",
   temperature: "temperature",

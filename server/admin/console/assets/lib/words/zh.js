@@ -203,6 +203,7 @@ export const zh = {
   system: "系统消息",
   send: "发送",
   cancel: "停止",
+  stopped: "已停止",
   clear: "清空",
   side_by_side: "两列并排",
   temperature: "温度",

@@ -5,7 +5,10 @@ import { t } from "../../lib/i18n.js";
 
 export class Answer {
   constructor(log, { chat, prompt }) {
+    this.prompt = prompt;
     this.text = "";
+    /** Whether the request failed before any text came. */
+    this.failed = false;
     this.pieces = 0;
     this.log = log;
     this.body = el("div", { class: "said", dir: "auto" });
@@ -16,6 +19,14 @@ export class Answer {
       log.append(el("div", { class: "turn" }, el("h2", { t: "assistant" }), this.reasoning, this.body));
     } else log.append(el("div", { class: "turn" }, el("div", { class: "said dim asked", dir: "auto", text: prompt }), this.body));
     this.#end();
+  }
+
+  /** The question and the answer as the API takes them. */
+  get turns() {
+    return [
+      { role: "user", content: this.prompt },
+      { role: "assistant", content: this.text },
+    ];
   }
 
   /** Takes a choice of an event; says whether it brought any text. */
@@ -36,7 +47,13 @@ export class Answer {
     return brought;
   }
 
-  /** Why it ended early. */
+  /** Says why the request failed. */
+  fail(text) {
+    this.failed = !this.text;
+    this.note(text);
+  }
+
+  /** Says why the answer ended early. */
   note(text) {
     this.body.append(el("p", { class: "bad", role: "alert", text }));
     this.#end();

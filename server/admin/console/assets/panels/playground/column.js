@@ -3,7 +3,6 @@ import { ask, events } from "../../lib/api.js";
 import { el, offer } from "../../lib/dom.js";
 import { count, duration } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
-import { notice } from "../../shell/notice.js";
 import { Answer } from "./answer.js";
 
 const NUMBERS = { temperature: ["0.7", "0.1"], top_p: ["1", "0.05"], max_tokens: ["128", "1"], seed: ["", "1"] };
@@ -14,7 +13,7 @@ export class Column {
   constructor(name) {
     this.name = name;
     this.chat = true;
-    this.messages = [];
+    this.answers = [];
     this.model = el("select", { tLabel: "model" });
     this.arm = el("select", { tLabel: "arm" });
     this.armLabel = el("label", { hidden: true }, el("span", { t: "arm" }), this.arm);
@@ -55,7 +54,7 @@ export class Column {
 
   clear() {
     this.stop();
-    this.messages = [];
+    this.answers = [];
     this.log.replaceChildren();
     this.figures.textContent = "";
   }
@@ -64,37 +63,46 @@ export class Column {
     this.#attempt?.abort();
   }
 
-  async send(text) {
-    this.stop();
-    const body = this.#body(text);
-    if (!body) return;
-    const attempt = (this.#attempt = new AbortController());
-    const answer = new Answer(this.log, { chat: this.chat, prompt: text });
-    try {
-      await this.#read(body, answer, attempt.signal);
-      notice("");
-    } catch (error) {
-      if (attempt.signal.aborted) answer.note(t("cancel"));
-      else answer.note(error.message);
-    }
-    if (this.chat) this.messages.push({ role: "assistant", content: answer.text });
+  /** Whether the fields can be sent: the tools must be a list. */
+  get ready() {
+    return !this.chat || this.#tools() !== null;
   }
 
-  /** The request's body; null, with a notice, where the tools are no list. */
+  /** Sends a message. An answer that still streams is stopped; the part that came stays before the new question. */
+  async send(text) {
+    this.stop();
+    this.figures.textContent = "";
+    const attempt = (this.#attempt = new AbortController());
+    const body = this.#body(text);
+    const answer = new Answer(this.log, { chat: this.chat, prompt: text });
+    this.answers.push(answer);
+    try {
+      await this.#read(body, answer, attempt.signal);
+    } catch (error) {
+      if (attempt.signal.aborted) answer.note(t("stopped"));
+      else answer.fail(error.message);
+    }
+  }
+
   #body(text) {
     const body = { model: this.model.value, stream: true, stream_options: { include_usage: true } };
     for (const [field, node] of Object.entries(this.fields)) if (node.value !== "") body[field] = Number(node.value);
     if (!this.chat) return { ...body, prompt: text, ...(this.logprobs.checked ? { logprobs: 5 } : {}) };
-    this.messages.push({ role: "user", content: text });
     const system = this.system.value.trim() ? [{ role: "system", content: this.system.value }] : [];
-    Object.assign(body, { messages: [...system, ...this.messages] });
+    const before = this.answers.filter((answer) => !answer.failed).flatMap((answer) => answer.turns);
+    Object.assign(body, { messages: [...system, ...before, { role: "user", content: text }] });
     if (this.logprobs.checked) Object.assign(body, { logprobs: true, top_logprobs: 5 });
-    if (!this.tools.value.trim()) return body;
+    const tools = this.#tools();
+    return tools?.length ? { ...body, tools } : body;
+  }
+
+  /** The tools of a request; null where the field holds no list. */
+  #tools() {
+    if (!this.tools.value.trim()) return [];
     try {
-      return { ...body, tools: JSON.parse(this.tools.value) };
+      const tools = JSON.parse(this.tools.value);
+      return Array.isArray(tools) ? tools : null;
     } catch {
-      this.messages.pop();
-      notice("tools_wrong", { key: true });
       return null;
     }
   }
@@ -109,6 +117,7 @@ export class Column {
     let first = null;
     let usage = null;
     for await (const { data } of events(response)) {
+      signal.throwIfAborted(); // an event that was read before the stop may come after it
       if (data === "[DONE]") break;
       const event = JSON.parse(data);
       if (event.error) throw new Error(event.error.message);

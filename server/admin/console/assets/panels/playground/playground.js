@@ -58,7 +58,13 @@ class Playground {
   #send() {
     const text = this.text.value;
     if (!text.trim()) return;
+    const columns = this.columns.filter((column) => !column.node.hidden);
+    if (!columns.every((column) => column.ready)) {
+      notice("tools_wrong", { key: true });
+      return;
+    }
+    notice("");
     if (this.chat) this.text.value = "";
-    for (const column of this.columns) if (!column.node.hidden) column.send(text);
+    for (const column of columns) column.send(text);
   }
 }
