@@ -117,3 +117,25 @@ def test_where_the_tools_are_no_list_nothing_is_sent_and_the_message_stays(
     second.get_by_label("Tools").fill("")
     send(page, "B", GREETING)
     expect(page.locator("#notice")).to_have_text("")
+
+
+def test_with_probabilities_reasoning_and_answer_are_shown_once(server, open_page) -> None:
+    """Tokens are shown where they spell the text that they came with: others may be markers."""
+
+    def scored(delta: Event, *tokens: str) -> Event:
+        content = [{"token": token, "logprob": -0.1, "top_logprobs": []} for token in tokens]
+        return {"delta": delta, "logprobs": {"content": content}}
+
+    server.answers["A"] = [
+        scored({"reasoning_content": "Let me"}, "<think>", "Let", " me"),
+        scored({"reasoning_content": " see."}),
+        scored({"content": "It is "}, "</think>", "It", " is", " "),
+        scored({"content": "four"}, "fo", "ur"),
+        scored({"content": "."}),
+        scored({}, "<end>"),
+    ]
+    page = playground(open_page, server)
+    page.get_by_label("logprobs").first.check()
+    send(page, "A", "It is four.")
+    assert page.locator(".turn:not(.user) .said").all_text_contents() == ["Let me see.", "It is four."]
+    assert page.locator(".token").all_text_contents() == ["fo", "ur"]

@@ -36,8 +36,8 @@ export class Answer {
     const text = choice.text ?? delta.content ?? "";
     const reasoning = delta.reasoning_content ?? delta.reasoning ?? "";
     const tokens = logprobsOf(choice.logprobs);
-    if (tokens.length) this.body.append(...tokens.map((token) => this.#token(token)));
-    else if (text) this.body.append(text);
+    if (text && tokens.map(({ token }) => token).join("") === text) this.body.append(...tokens.map((token) => this.#token(token)));
+    else if (text) this.body.append(text); // tokens may be markers, parts of characters, or of other text
     if (reasoning) this.reasoning.append(reasoning);
     for (const call of delta.tool_calls ?? []) this.#call(call);
     this.text += text;
