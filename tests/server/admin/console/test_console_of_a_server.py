@@ -57,6 +57,7 @@ def test_requests_are_seen_to_run_to_be_preempted_and_to_end_and_a_policy_to_say
             page.locator("#scheduler-name").fill("sjf")
             page.get_by_role("button", name="Apply").click()
             expect(page.locator("#summary")).to_contain_text("sjf")
+            expect(page.locator(".policies")).to_contain_text("sjf")
             tab(page, "Timeline")
             page.get_by_role("button", name="As a table").click()
             waits = page.locator("#panel-timeline tbody tr").filter(has_text="preempted")

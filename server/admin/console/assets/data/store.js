@@ -70,6 +70,7 @@ export class Store extends EventTarget {
     let engine = this.engines.get(key);
     if (!engine) this.engines.set(key, (engine = newEngine(key, news)));
     for (const field of ["state", "scheduler", "policies"]) if (news[field] !== undefined) engine[field] = news[field];
+    if (news.scheduler) engine.policies = { ...engine.policies, scheduler: news.scheduler }; // it may change without the others
     engine.expected = Infinity;
     if (news.began || news.state === "gone") this.#expect((request) => request.engine === engine);
     if (news.kv) [engine.kv, engine.cells] = [news.kv, cellsOf(news.kv, this.at, engine.cells)];
