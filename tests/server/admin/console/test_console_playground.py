@@ -139,3 +139,25 @@ def test_with_probabilities_reasoning_and_answer_are_shown_once(server, open_pag
     send(page, "A", "It is four.")
     assert page.locator(".turn:not(.user) .said").all_text_contents() == ["Let me see.", "It is four."]
     assert page.locator(".token").all_text_contents() == ["fo", "ur"]
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+def test_two_columns_fit_a_narrow_window(server, open_page, locale: str) -> None:
+    page = playground(open_page, server, locale=locale)
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.locator("#panel-playground .bar button[aria-pressed=false]").last.click()
+    for summary in page.locator(".column summary").all():
+        summary.click()
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll(".column")].flatMap((card) => {
+            const { left, right } = card.getBoundingClientRect();
+            const shown = [...card.querySelectorAll("input, select, textarea, .log")];
+            const boxes = shown.map((node) => [node.getBoundingClientRect(), node.outerHTML]);
+            const fits = (box) => box.left >= left && box.right <= right;
+            return boxes.filter(([box]) => box.width && !fits(box)).map(([, html]) => html);
+        })"""
+    )
+    assert not outside
+    widths = page.locator(".column").evaluate_all("cards => cards.map(card => card.offsetWidth)")
+    assert min(widths) > 320, "each column has the window's width"
+    assert page.evaluate("document.querySelector('#panels').scrollWidth <= innerWidth")
