@@ -9,7 +9,7 @@ import { Player } from "./shell/player.js";
 import { Summary } from "./shell/summary.js";
 import { watchForKey } from "./shell/login.js";
 import { buildTools } from "./shell/tools.js";
-import { notice } from "./shell/notice.js";
+import { connectionNotice, notice } from "./shell/notice.js";
 import * as timeline from "./panels/timeline/timeline.js";
 import * as memory from "./panels/memory/memory.js";
 import * as decisions from "./panels/decisions.js";
@@ -69,6 +69,7 @@ function openText(text) {
     app.recording = new Recording(store, text);
     feed.stop();
     player.open(app.recording);
+    connectionNotice("");
     notice("");
   } catch (error) {
     notice(error.message, { key: error.message.startsWith("file_") });

@@ -37,6 +37,7 @@ class MadeUpServer:
         self.loaded = {"tiny": "loaded", "other": "unloaded"}
         """The state of each model."""
         self.pinned: set[str] = set()
+        self.api_key = ""
         self.answers: dict[str, int | list[Event | None]] = {}
         """By question: the choices of a streamed answer, or the status of a refusal. Others are greeted."""
         self.changes: list[tuple[str, Event]] = []
@@ -156,6 +157,9 @@ class MadeUpServer:
         return JSONResponse(self.arms)
 
     async def _models(self, request: Request) -> Response:
+        if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
+            message = "a valid API key is required, as the header 'Authorization: Bearer KEY'"
+            return JSONResponse({"error": {"message": message}}, 401)
         return JSONResponse({"object": "list", "data": [{"id": "tiny"}, {"id": "other"}]})
 
     async def _chat(self, request: Request) -> Response:

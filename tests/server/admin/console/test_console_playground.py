@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from console_page import tab
 from made_up_server import HELD, Event, MadeUpServer, still
 
 if TYPE_CHECKING:
@@ -161,3 +162,42 @@ def test_two_columns_fit_a_narrow_window(server, open_page, locale: str) -> None
     widths = page.locator(".column").evaluate_all("cards => cards.map(card => card.offsetWidth)")
     assert min(widths) > 320, "each column has the window's width"
     assert page.evaluate("document.querySelector('#panels').scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize(
+    ("locale", "wanted", "refused"),
+    [
+        ("en-US", 'enter it in the field "API key"', 'refused the key in the field "API key"'),
+        ("zh-CN", "请填入“API 密钥”一栏", "拒绝了“API 密钥”一栏中的密钥"),
+    ],
+)
+def test_without_the_api_key_the_page_names_its_field_until_another_panel_is_opened(
+    server, open_page, locale: str, wanted: str, refused: str
+) -> None:
+    """The notice spoke of a header, which readers of the page cannot set, and stayed in all panels."""
+    server.api_key = "k"
+    page = open_page(f"{server.url}#playground", bears="401", locale=locale)
+    notice, key = page.locator("#notice"), page.locator("#api-key")
+    expect(notice).to_contain_text(wanted)
+    page.locator("#tab-figures").click()
+    expect(notice).to_have_text("")
+    page.locator("#tab-playground").click()
+    expect(notice).to_contain_text(wanted)
+    key.fill("guess")
+    key.press("Enter")
+    expect(notice).to_contain_text(refused)
+    key.fill("k")
+    key.press("Enter")
+    expect(notice).to_have_text("")
+    expect(page.locator(".column select").first).to_have_value("tiny")
+
+
+def test_a_notice_follows_the_language_and_an_answer_names_the_field_of_the_key(server, open_page) -> None:
+    server.api_key, server.answers["A"] = "k", 401
+    page = open_page(f"{server.url}#playground", bears="401")
+    expect(page.locator("#notice")).to_contain_text("This server wants an API key")
+    page.locator("#language").select_option("zh")
+    expect(page.locator("#notice")).to_contain_text("此服务器需要 API 密钥")
+    send(page, "A", "请填入“API 密钥”一栏")
+    tab(page, "时间线")
+    expect(page.locator("#notice")).to_have_text("")

@@ -1,5 +1,6 @@
 // The tabs: one panel is in front, and only that one is drawn.
 import { el } from "../lib/dom.js";
+import { notice } from "./notice.js";
 
 export class Tabs {
   constructor(panels, app) {
@@ -30,6 +31,7 @@ export class Tabs {
   }
 
   select(key) {
+    if (key !== this.front) notice("");
     this.front = key;
     for (const [name, { tab, section }] of this.shown) {
       tab.setAttribute("aria-selected", String(name === key));

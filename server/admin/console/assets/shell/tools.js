@@ -3,7 +3,7 @@ import { keepKey } from "../lib/api.js";
 import { forgetColours, repaintSwatches } from "../lib/canvas.js";
 import { el } from "../lib/dom.js";
 import { languageNow, setLanguage } from "../lib/i18n.js";
-import { notice } from "./notice.js";
+import { connectionNotice } from "./notice.js";
 
 const KEPT_THEME = "turnout.theme";
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -61,8 +61,8 @@ function forgetButton(app) {
 
 function feedNotices({ feed }) {
   feed.addEventListener("change", () => {
-    if (feed.state === "refused") notice(feed.reason);
-    else if (feed.state === "lost") notice(feed.reason || "lost", { key: !feed.reason });
-    else notice("");
+    if (feed.state === "refused") connectionNotice(feed.reason);
+    else if (feed.state === "lost") connectionNotice(feed.reason || "lost", { key: !feed.reason });
+    else connectionNotice("");
   });
 }

@@ -197,6 +197,8 @@ export const en = {
   session: "Session",
   session_hint: "an A/B test keeps a session in one arm",
   api_key: "API key",
+  api_key_wanted: "This server wants an API key: enter it in the field \"API key\".",
+  api_key_refused: "The server refused the key in the field \"API key\".",
   api_key_hint: "only if the server wants one",
   message: "Message",
   your_prompt: "Say something",

@@ -197,6 +197,8 @@ export const zh = {
   session: "会话",
   session_hint: "A/B 测试把一个会话留在同一分支",
   api_key: "API 密钥",
+  api_key_wanted: "此服务器需要 API 密钥：请填入“API 密钥”一栏。",
+  api_key_refused: "服务器拒绝了“API 密钥”一栏中的密钥。",
   api_key_hint: "仅当服务器需要时",
   message: "消息",
   your_prompt: "说点什么",

@@ -4,6 +4,7 @@ import { el, offer } from "../../lib/dom.js";
 import { count, duration } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
 import { Answer } from "./answer.js";
+import { wordsOf } from "./refusal.js";
 
 const NUMBERS = { temperature: ["0.7", "0.1"], top_p: ["1", "0.05"], max_tokens: ["128", "1"], seed: ["", "1"] };
 
@@ -80,7 +81,7 @@ export class Column {
       await this.#read(body, answer, attempt.signal);
     } catch (error) {
       if (attempt.signal.aborted) answer.note(t("stopped"));
-      else answer.fail(error.message);
+      else answer.fail(wordsOf(error));
     }
   }
 

@@ -3,11 +3,13 @@ import { askJson, keepKey, keyOf } from "../../lib/api.js";
 import { el, toggle } from "../../lib/dom.js";
 import { notice } from "../../shell/notice.js";
 import { Column } from "./column.js";
+import { keyOfWords } from "./refusal.js";
 
 export const mount = (section, app) => new Playground(section, app);
 
 class Playground {
   constructor(section, { store }) {
+    this.section = section;
     this.store = store;
     this.chat = true;
     this.columns = [new Column("1"), new Column("2")];
@@ -39,10 +41,16 @@ class Playground {
     try {
       const { data } = await askJson("v1/models", { kind: "api" });
       for (const column of this.columns) column.offer(data.map((model) => model.id));
-      notice("");
+      this.#say("");
     } catch (error) {
-      notice(error.message);
+      const key = keyOfWords(error);
+      this.#say(key ?? error.message, { key: key !== null });
     }
+  }
+
+  /** Says something if the panel is still in front. */
+  #say(text, how) {
+    if (!this.section.hidden) notice(text, how);
   }
 
   draw() {
