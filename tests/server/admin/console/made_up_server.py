@@ -37,6 +37,7 @@ class MadeUpServer:
         self.loaded = {"tiny": "loaded", "other": "unloaded"}
         """The state of each model."""
         self.pinned: set[str] = set()
+        self.replica_state = "serving"
         self.api_key = ""
         self.answers: dict[str, int | list[Event | None]] = {}
         """By question: the choices of a streamed answer, or the status of a refusal. Others are greeted."""
@@ -103,7 +104,7 @@ class MadeUpServer:
     async def _replicas(self, request: Request) -> Response:
         if request.method == "POST":
             self.changes.append(("replicas", await request.json()))
-        replica = {"name": "0", "state": "serving", "requests": 12, "tokens": 9000, "restarts": 1}
+        replica = {"name": "0", "state": self.replica_state, "requests": 12, "tokens": 9000, "restarts": 1}
         return JSONResponse({"router": "least_requests", "router_faults": 0, "replicas": [replica]})
 
     async def _on_demand(self, request: Request) -> Response:

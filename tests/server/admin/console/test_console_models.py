@@ -29,12 +29,15 @@ def row(page: Any, name: str) -> Any:
 @pytest.mark.parametrize(
     ("locale", "words"),
     [
-        ("en-US", ("Load", "Unload", "Pin", "Unpin", "unloads in 59.5 s", "tried again in 4.50 s")),
-        ("zh-CN", ("加载", "卸载", "固定", "取消固定", "59.5 s后卸载", "4.50 s后可重试")),
+        (
+            "en-US",
+            ("Load", "Unload", "Pin", "Unpin", "unloads in 59.5 s", "tried again in 4.50 s", "loading"),
+        ),
+        ("zh-CN", ("加载", "卸载", "固定", "取消固定", "59.5 s后卸载", "4.50 s后可重试", "正在加载")),
     ],
 )
 def test_models_are_loaded_unloaded_and_pinned(serve, open_page, locale: str, words: tuple[str, ...]) -> None:
-    load, unload, pin, unpin, idle, again = words
+    load, unload, pin, unpin, idle, again, loading = words
     server = serve(still(told()))
     page = open_page(f"{server.url}#policies", locale=locale)
     page.on("dialog", lambda dialog: dialog.accept())
@@ -44,7 +47,7 @@ def test_models_are_loaded_unloaded_and_pinned(serve, open_page, locale: str, wo
 
     expect(row(page, "tiny")).to_contain_text(idle)
     press("other", load)
-    expect(row(page, "other")).to_contain_text("loading")
+    expect(row(page, "other")).to_contain_text(loading)
     expect(row(page, "other")).to_contain_text("42%")
     server.loaded["other"] = "failed"
     expect(row(page, "other")).to_contain_text("the weights take 2 GiB")
@@ -55,7 +58,7 @@ def test_models_are_loaded_unloaded_and_pinned(serve, open_page, locale: str, wo
     press("tiny", unpin)
     expect(row(page, "tiny")).to_contain_text(idle)
     press("tiny", unload)
-    expect(row(page, "tiny")).to_contain_text("unloading")
+    expect(row(page, "tiny")).to_contain_text("unloading" if locale == "en-US" else "正在卸载")
     server.loaded["tiny"] = "unloaded"
     expect(row(page, "tiny").get_by_role("button", name=load, exact=True)).to_be_enabled()
     asked = [(body["action"], body["model"]) for what, body in server.changes if what == "models"]

@@ -3,6 +3,7 @@ import { askJson } from "../../lib/api.js";
 import { el } from "../../lib/dom.js";
 import { count, percent } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
+import { stateWords, verdictWords } from "../../lib/server_words.js";
 import { notice } from "../../shell/notice.js";
 import { queryOf } from "./policies.js";
 
@@ -34,7 +35,7 @@ export class Arms {
       const still = this.app.store.recorded || arm.state !== "serving" || arms.filter((one) => one.state === "serving").length < 2;
       const button = (action) => el("button", { type: "button", t: action, disabled: still, onclick: () => this.#act(action, arm.name, engine) });
       const name = el("th", { scope: "row" }, el("strong", { text: arm.name }), changes ? el("div", {}, el("code", { text: changes })) : null);
-      const state = el("td", {}, arm.state, arm.reason ? el("div", { class: "bad", text: arm.reason }) : null);
+      const state = el("td", {}, stateWords(arm.state), arm.reason ? el("div", { class: "bad", text: arm.reason }) : null);
       return el("tr", { "data-arm": arm.name }, name, state, el("td", { class: "number", text: percent(arm.share) }), el("td", {}, el("span", { class: "bar" }, button("promote"), button("stop"))));
     });
     const head = ["arm", "state", "share", ""].map((key) => (key ? el("th", { scope: "col", class: key === "share" && "number", t: key }) : el("td")));
@@ -61,7 +62,7 @@ function verdicts(rows, base, other) {
   const head = [told("metric"), named(base), named(other), told("change"), told("verdict")];
   const lines = rows.map((row) => {
     const figure = (value) => (value ? `${count(value)} ${row.unit}` : "–"); // 0: nothing was measured yet
-    const cells = [row.metric, figure(row.base), figure(row.other), change(row), row.verdict ?? ""];
+    const cells = [row.metric, figure(row.base), figure(row.other), change(row), verdictWords(row.verdict ?? "")];
     return el("tr", {}, cells.map((text, at) => el("td", { text, class: at > 0 && at < 4 && "number" })));
   });
   return el("table", { class: "verdicts" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, lines));

@@ -3,6 +3,7 @@ import { askJson } from "../../lib/api.js";
 import { el } from "../../lib/dom.js";
 import { count, duration, percent } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
+import { stateWords } from "../../lib/server_words.js";
 import { notice } from "../../shell/notice.js";
 
 const EVERY_MS = 2000;
@@ -55,7 +56,7 @@ export class Models {
       "tr",
       { "data-model": name },
       el("th", { scope: "row", text: name }),
-      el("td", {}, state, facts(model)),
+      el("td", {}, stateWords(state), facts(model)),
       [waiting, loads].map((number) => el("td", { class: "number", text: count(number) })),
       el("td", {}, el("span", { class: "bar" }, buttons)),
     );

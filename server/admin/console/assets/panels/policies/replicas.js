@@ -3,6 +3,7 @@ import { askJson } from "../../lib/api.js";
 import { el } from "../../lib/dom.js";
 import { count } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
+import { stateWords } from "../../lib/server_words.js";
 import { notice } from "../../shell/notice.js";
 import { queryOf } from "./policies.js";
 
@@ -51,7 +52,7 @@ export class Replicas {
       "tr",
       {},
       el("th", { scope: "row", text: name }),
-      el("td", {}, state, where),
+      el("td", {}, stateWords(state), where),
       [requests, tokens, restarts].map((number) => el("td", { class: "number", text: count(number) })),
       el("td", {}, el("span", { class: "bar" }, buttons)),
     );
