@@ -90,9 +90,12 @@ async def measured(context: Context, arm: ServedArm, names: Sequence[str] = ()) 
 
 
 async def _scrape(context: Context, arm: ServedArm) -> Collector:
-    """Of an arm: what the server measures, then what its engines report, by replica if it has several."""
+    """Of an arm: what the server measures, then what its engines report, by replica if it has several.
+
+    A stopped arm is to have no engine: without `engine_restarts`, no alert takes that for a fault.
+    """
     replicas, own = arm.client.replicas, await measured(context, arm)
-    if not replicas:
+    if not replicas or arm.state == "stopped":
         return own
     scrapes = await asyncio.gather(*(_engine(context, arm, replica) for replica in replicas))
     engines: Collector = scrapes[0]

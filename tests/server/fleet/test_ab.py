@@ -382,6 +382,29 @@ def test_one_that_cannot_live_leaves_its_sessions_to_the_other(start: Start) -> 
     assert ask(server, "s").status_code == 503
 
 
+@pytest.mark.parametrize("ending", ["stopped", "failed"])
+def test_only_an_arm_that_was_stopped_is_to_have_no_engine(start: Start, ending: str) -> None:
+    """The alert TurnoutEngineGone fires for arms that have restarts and no engine.
+
+    It fired for ever after an arm was stopped."""
+    server = start(other=Other(), engine_restarts=0)
+    ask(server, *sessions_of("long", 1))
+    if ending == "stopped":
+        server.post(AB, action="promote", arm="base")
+    else:
+        kill(server, "long")
+    eventually(lambda: states(server)["long"] == ending)
+    assert _arms_with(server, "turnout:num_requests_running") == {"base"}
+    restarts = _arms_with(server, "turnout:engine_restarts_total")
+    assert restarts == ({"base"} if ending == "stopped" else {"base", "long"})
+    assert _arms_with(server, "turnout:generation_tokens_total") == {"base", "long"}
+
+
+def _arms_with(server: RunningServer, name: str) -> set[str]:
+    families = text_string_to_metric_families(server.http.get("/metrics").text)
+    return {each.labels["arm"] for family in families for each in family.samples if each.name == name}
+
+
 def test_an_arm_that_is_being_stopped_serves_again_if_no_other_is_left(start: Start) -> None:
     server = start(other=Other(), engine_restarts=0)
     (session,) = sessions_of("long", 1)
