@@ -37,7 +37,7 @@ class Message(BaseModel):
 
     role: str
     content: str | None = None
-    """A list of text parts is joined by line breaks."""
+    """A list of parts of the types `text` and `refusal` is joined by line breaks."""
 
     @field_validator("content", mode="before", json_schema_input_type=str | list[dict[str, Any]] | None)
     @classmethod
@@ -152,9 +152,9 @@ def _part_text(part: object) -> str:
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else None
-    text = part.get("text") if isinstance(part, dict) else None
-    if kind != "text":
+    if not isinstance(part, dict) or kind not in ("text", "refusal"):
         raise ValueError(f"only parts of type 'text' are supported, not {kind!r}")
+    text = part.get(kind)
     if not isinstance(text, str):
-        raise ValueError("a part of type 'text' is expected to have a text, which is a string")
+        raise ValueError(f"a part of type {kind!r} is expected to have a {kind}, which is a string")
     return text

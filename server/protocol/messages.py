@@ -17,6 +17,8 @@ __all__ = ["ChatOfMessage", "CountRequest", "MessagesRequest"]
 EFFORTS = {"xhigh": "high", "max": "high"}
 """Those that only Anthropic's models know, and what stands for them."""
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+OF_SERVERS = ("web_search", "web_fetch", "code_execution", "tool_search_tool", "mcp_toolset", "advisor")
+"""How the types of tools begin that run on Anthropic's servers; others of its types run in the client."""
 BILLING = "x-anthropic-billing-header:"
 """How Claude Code begins a block for Anthropic's accounts, not for a model. It differs between sessions, and
 stands before 30,000 tokens that they have in common."""
@@ -54,7 +56,7 @@ class ToolParam(_Lenient):
     """A tool that the model may call."""
 
     type: str | None = None
-    """`custom`; tools that Anthropic's servers run are refused."""
+    """`custom`; tools of Anthropic's own types, such as `bash_20250124`, are refused."""
     name: str
     description: str | None = None
     input_schema: dict[str, Any] | None = None
@@ -218,10 +220,11 @@ def _is_begun(last: Sequence[Block]) -> bool:
 
 def _tool(number: int, tool: ToolParam) -> Block:
     if tool.type not in (None, "custom"):
-        raise RequestError(
-            f"tools[{number}] has the type {tool.type!r}, which runs on Anthropic's servers; here tools are "
-            "'custom', with a name and an input_schema"
-        )
+        if tool.type.startswith(OF_SERVERS):
+            why = "runs on Anthropic's servers; here tools are 'custom', with a name and an input_schema"
+        else:
+            why = "is not supported; give the tool without a type, with a name and an input_schema"
+        raise RequestError(f"tools[{number}] has the type {tool.type!r}, which {why}")
     function = {
         "name": tool.name,
         "description": tool.description,

@@ -47,7 +47,7 @@ SGLANG: dict[str, tuple[Any, ...]] = {
     "regex": (),
     "return_hidden_states": (False,),
     "return_routed_experts": (False,),
-    "separate_reasoning": (False,),
+    "separate_reasoning": (True,),
     "session_params": ({},),
     "stop_regex": ([],),
 }

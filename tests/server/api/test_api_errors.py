@@ -189,6 +189,28 @@ def test_content_in_parts(server: RunningServer) -> None:
     assert answer["choices"][0]["message"]["content"] == "a\nb"
 
 
+def test_a_refusal_in_the_history_is_text(server: RunningServer) -> None:
+    """OpenAI's clients send an earlier answer back as they got it."""
+    parts = [{"type": "refusal", "refusal": "no"}]
+
+    def tokens(content: object) -> int:
+        messages = [{"role": "assistant", "content": content}, {"role": "user", "content": "a"}]
+        usage = server.post(CHAT, messages=messages, max_tokens=1).json()["usage"]
+        return int(usage["prompt_tokens"])
+
+    assert tokens(parts) == tokens("no") > tokens("")
+    said = server.post(CHAT, messages=[{"role": "assistant", "content": [{"type": "refusal"}]}]).json()
+    assert "a part of type 'refusal' is expected to have a refusal" in said["error"]["message"]
+
+
+def test_reasoning_is_separate_and_cannot_be_otherwise(server: RunningServer) -> None:
+    """`separate_reasoning` is SGLang's; true is its default, and was refused."""
+    asked = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+    assert server.post(CHAT, **asked, separate_reasoning=True).status_code == 200
+    refused = server.post(CHAT, **asked, separate_reasoning=False)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "separate_reasoning"
+
+
 def test_a_part_without_its_text(server: RunningServer) -> None:
     """It was told that parts of its type are not supported."""
     said = message(server.post(CHAT, messages=[{"role": "user", "content": [{"type": "text"}]}]), 400)

@@ -125,6 +125,19 @@ def test_more_tokens_than_fit_mean_as_many_as_fit(client: anthropic.Anthropic) -
     ("fields", "why"),
     [
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0] has the type"),
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+            "'web_search_20250305', which runs on Anthropic's servers",
+        ),
+        (
+            {"tools": [TOOL, {"type": "bash_20250124", "name": "bash"}]},
+            "tools[1] has the type 'bash_20250124', which is not supported; give the tool without a type, "
+            "with a name and an input_schema",
+        ),
+        (
+            {"tools": [{"type": "memory_20250818", "name": "memory"}]},
+            "'memory_20250818', which is not supported",
+        ),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content has a block"),
         ({"tools": [{**TOOL, "name": "a b"}]}, "tools[0].name: "),
         (
