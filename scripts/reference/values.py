@@ -63,7 +63,7 @@ def _kind(kind: object) -> str:
     if origin is Literal:
         return listed([code(str(each)) for each in within])
     if origin in (Union, UnionType):
-        return listed([described(each) for each in within if each is not NoneType])
+        return listed(list(dict.fromkeys(described(each) for each in within if each is not NoneType)))
     if origin in (list, tuple):
         return f"list of {_plural(described(within[0]))}"
     if (found := origin or kind) in WORDS:

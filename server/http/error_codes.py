@@ -98,7 +98,8 @@ ERRORS = (
         (415,),
         ("unsupported_media_type",),
         "The body's `Content-Type` is not JSON's (`application/json`, `…+json`), or of a file not "
-        "`multipart/form-data`. Only a client that is no web page may leave it out.",
+        "`multipart/form-data`. Only a client that is no web page may leave it out, or, on Ollama's paths, "
+        "send any other.",
     ),
     Told(
         (429,),

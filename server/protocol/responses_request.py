@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
@@ -15,7 +17,8 @@ from turnout.server.protocol.metadata import Notes
 __all__ = ["ChatOfResponse", "ResponsesRequest"]
 
 Item = dict[str, Any]
-TEXTS = frozenset({"input_text", "output_text", "reasoning_text", "text"})
+TOOL = re.compile(r"^tools\[(\d+)\]")
+TEXTS = frozenset({"input_text", "output_text", "reasoning_text", "refusal", "text"})
 REFUSED = {
     "conversation": (),
     "prompt": (),
@@ -23,6 +26,29 @@ REFUSED = {
     "truncation": ("disabled",),
 }
 """Fields that would change the response, with the values that ask for nothing; None always does."""
+HINTS = {
+    "conversation": "; send the whole conversation as input",
+    "top_logprobs": "; /v1/chat/completions has log-probabilities",
+}
+LOGPROBS = "message.output_text.logprobs"
+OF_ITEMS = (
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+)
+"""What `include` may name: output of items that no response has, and reasoning, which is plain text here."""
+
+
+def _includable(value: str) -> str:
+    if value == LOGPROBS:
+        raise ValueError(f"{LOGPROBS!r} is not supported{HINTS['top_logprobs']}")
+    if value not in OF_ITEMS:
+        raise ValueError(f"should be one of {', '.join(OF_ITEMS)}")
+    return value
 
 
 class ChatOfResponse(ChatRequest):
@@ -72,10 +98,11 @@ class ResponsesRequest(BaseModel):
     instructions: str | None = None
     """What the model is told first."""
     tools: FailFastList[Item] | None = None
-    """[Functions that the model may call](../how-to/tools.md). Tools of other types are left out, as the
-    response's `tools` show."""
+    """[Functions that the model may call](../how-to/tools.md). Tools of the type `custom` are refused; those
+    of other types are left out, as the response's `tools` show."""
     tool_choice: Literal["none", "auto", "required"] | Item | None = None
-    """As in chat; a named function is `{"type": "function", "name": …}`."""
+    """As in chat; a named function is `{"type": "function", "name": …}`, and some of the tools are
+    `{"type": "allowed_tools", "mode": …, "tools": […]}`."""
     parallel_tool_calls: bool | None = None
     """Whether an answer may have several calls. Default: true."""
     max_output_tokens: Annotated[int, Field(gt=0)] | None = None
@@ -96,14 +123,39 @@ class ResponsesRequest(BaseModel):
     """Whether to keep the response. Default: true where the server keeps responses, else false."""
     background: bool | None = None
     """Answer at once, and generate on; the response is stored, and `GET /v1/responses/{id}` shows it."""
+    include: FailFastList[Annotated[str, AfterValidator(_includable)]] | None = None
+    """OpenAI's names of further output, such as `reasoning.encrypted_content`: accepted, but without effect.
+    `message.output_text.logprobs` is refused."""
     user: str | None = None
     """The client, as in chat."""
     metadata: Notes | None = None
     """Given back with the response."""
 
+    @model_validator(mode="after")
+    def _no_custom_tools(self) -> Self:
+        """Custom tools run in the client, which would wait in vain for calls of one that is left out."""
+        for number, tool in enumerate(self.tools or ()):
+            if tool.get("type") == "custom":
+                field = f"tools[{number}].type"
+                raise RequestError(f"{field}: 'custom' is not supported; give the tool as a function", field)
+        return self
+
     def functions(self) -> list[Item]:
         """The tools that are functions."""
         return [tool for tool in self.tools or () if tool.get("type") == "function"]
+
+    @contextmanager
+    def tools_numbered(self) -> Iterator[None]:
+        """Make errors raised in the block number tools as the client does; chat's request may lack some."""
+        try:
+            yield
+        except RequestError as error:
+            if found := TOOL.match(error.param or ""):
+                numbers = [n for n, tool in enumerate(self.tools or ()) if tool.get("type") == "function"]
+                theirs = f"tools[{numbers[int(found[1])]}]"
+                error.args = (TOOL.sub(theirs, str(error), count=1),)
+                error.param = TOOL.sub(theirs, error.param or "", count=1)
+            raise
 
     def input_items(self) -> list[Item]:
         """The input as items."""
@@ -127,7 +179,7 @@ class ResponsesRequest(BaseModel):
         """
         for name, value in (self.model_extra or {}).items():
             if name in REFUSED and value is not None and value not in REFUSED[name]:
-                raise RequestError(f"{name} is not supported; send the whole conversation as input", name)
+                raise RequestError(f"{name} is not supported{HINTS.get(name, '')}", name)
         fields: dict[str, Any] = {
             "messages": list(_merged(self._messages(before))),
             "max_tokens": self.max_output_tokens,
@@ -161,13 +213,13 @@ class ResponsesRequest(BaseModel):
         choice = self.tool_choice
         if not isinstance(choice, dict):
             return choice
+        if choice.get("type") == "allowed_tools":
+            return {"type": "allowed_tools", "allowed_tools": _allowed(choice)}
         if choice.get("type") != "function":
             raise RequestError(
                 f"tool_choice should be a text or name a function, not {choice.get('type')!r}", "tool_choice"
             )
-        if not isinstance(choice.get("name"), str):
-            raise RequestError("tool_choice should have the name of a function", "tool_choice")
-        return {"type": "function", "function": {"name": choice["name"]}}
+        return _named(choice)
 
     def _messages(self, before: Sequence[Item]) -> Iterator[Item]:
         if self.instructions:
@@ -176,6 +228,22 @@ class ResponsesRequest(BaseModel):
             yield from _message("an item of previous_response_id", item)
         for number, item in enumerate(self.input_items()):
             yield from _message(f"input[{number}]", item)
+
+
+def _allowed(choice: Item) -> Item:
+    """Tools that are left out of the request are left out of the choice, too."""
+    mode, tools = choice.get("mode"), choice.get("tools")
+    if mode not in ("auto", "required"):
+        raise RequestError(f"tool_choice.mode should be 'auto' or 'required', not {mode!r}", "tool_choice")
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise RequestError("tool_choice.tools should be a list of tools", "tool_choice")
+    return {"mode": mode, "tools": [_named(tool) for tool in tools if tool.get("type") == "function"]}
+
+
+def _named(tool: Item) -> Item:
+    if not isinstance(tool.get("name"), str):
+        raise RequestError("tool_choice should have the name of a function", "tool_choice")
+    return {"type": "function", "function": {"name": tool["name"]}}
 
 
 def _function(tool: Mapping[str, Any]) -> Item:
@@ -229,9 +297,10 @@ def _text(where: str, content: object) -> str:
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(kind, str) or kind not in TEXTS:
             raise RequestError(f"{where} has a part of the type {kind!r}; only text is supported", "input")
-        if not isinstance(part.get("text"), str):
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if not isinstance(text, str):
             raise RequestError(f"{where} has a part of the type {kind!r} without a text", "input")
-        texts.append(part["text"])
+        texts.append(text)
     return "\n".join(texts)
 
 

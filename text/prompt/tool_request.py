@@ -18,6 +18,7 @@ from turnout.text.output.tools import Tool
 __all__ = ["ToolRequest", "offered_tools"]
 
 NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
+MODES = ("auto", "required")
 FastTools = Annotated[list["ToolDefinition"], Field(fail_fast=True)]
 
 
@@ -76,14 +77,34 @@ class NamedTool(BaseModel):
     function: NamedFunction
 
 
+class AllowedTools(BaseModel):
+    """The tools that may be called, of those that the model is told of."""
+
+    model_config = ConfigDict(strict=True)
+
+    mode: str
+    """`auto`, or `required`: at least one of them is called."""
+    tools: Annotated[list[NamedTool], Field(fail_fast=True)]
+
+
+class AllowedChoice(BaseModel):
+    """A choice among some of the tools."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
 class ToolRequest(BaseModel):
     """Tools that the model may call, and whether it must."""
 
     tools: FastTools | None = None
     """[Functions that the model may call](http-api.md#tools)."""
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
-    """`auto`: the model chooses; `none`: no tool; `required`: at least one; or
-    `{"type": "function", "function": {"name": …}}`: this one. Default: `auto`."""
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedChoice | None = None
+    """`auto`: the model chooses; `none`: no tool; `required`: at least one;
+    `{"type": "function", "function": {"name": …}}`: this one; or `{"type": "allowed_tools", "allowed_tools":
+    {"mode": "auto", "tools": […]}}`: these alone, by the mode `auto` or `required`. Default: `auto`."""
     parallel_tool_calls: bool | None = None
     """Whether an answer may have several calls. Default: true."""
     functions: Annotated[list[Function], Field(fail_fast=True)] | None = None
@@ -113,12 +134,27 @@ class ToolRequest(BaseModel):
 
     def _check_choice(self, names: Sequence[str]) -> None:
         choice = self.tool_choice
-        if isinstance(choice, NamedTool) and choice.function.name not in names:
+        if isinstance(choice, AllowedChoice) and (mode := choice.allowed_tools.mode) not in MODES:
             raise RequestError(
-                f"tool_choice names {choice.function.name!r}, which is not among the tools", "tool_choice"
+                f"tool_choice.allowed_tools.mode should be 'auto' or 'required', not {mode!r}", "tool_choice"
             )
-        if choice == "required" and not names:
+        allowed = set(names) if self._named is None else self._named
+        if unknown := allowed.difference(names):
+            raise RequestError(
+                f"tool_choice names {min(unknown)!r}, which is not among the tools", "tool_choice"
+            )
+        if self.must_call and not allowed:
             raise RequestError("tool_choice is 'required', but there are no tools", "tool_choice")
+
+    @property
+    def _named(self) -> set[str] | None:
+        """The names of the tools that may be called; None: all."""
+        match self.tool_choice:
+            case NamedTool(function=function):
+                return {function.name}
+            case AllowedChoice(allowed_tools=allowed):
+                return {tool.function.name for tool in allowed.tools}
+        return None
 
     @property
     def offered(self) -> list[ToolDefinition]:
@@ -131,9 +167,8 @@ class ToolRequest(BaseModel):
 
     def callable_tools(self) -> list[Tool]:
         """The tools that the model may call in this answer."""
-        choice = self.tool_choice
-        name = choice.function.name if isinstance(choice, NamedTool) else None
-        return [_tool(each.function) for each in self.offered if name in (None, each.function.name)]
+        named = self._named
+        return [_tool(each.function) for each in self.offered if named is None or each.function.name in named]
 
     @contextmanager
     def tools_named(self) -> Iterator[None]:
@@ -158,7 +193,9 @@ class ToolRequest(BaseModel):
     @property
     def must_call(self) -> bool:
         """Whether an answer without a call is not wanted."""
-        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+        choice = self.tool_choice
+        mode = choice.allowed_tools.mode if isinstance(choice, AllowedChoice) else choice
+        return mode == "required" or isinstance(choice, NamedTool)
 
     @property
     def one_call(self) -> bool:

@@ -46,10 +46,11 @@ async def responses(request: Request) -> Response:
     stored = wants_store(request, asked)
     before = await earlier_items(request, asked)
     asked = await with_references(request, asked)
-    body = await translated(request, partial(asked.chat_fields, before), ChatOfResponse)
+    with asked.tools_numbered():
+        body = await translated(request, partial(asked.chat_fields, before), ChatOfResponse)
     id = f"resp_{uuid.uuid4().hex}"
     async with context.assigned_arm(request, body.user, id, stream=bool(asked.stream)) as arm:
-        with body.client_field_names():
+        with asked.tools_numbered(), body.client_field_names():
             generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
             params = generation.requests[0].params
             echoed = _echoed(asked) | {"temperature": params.temperature, "top_p": params.top_p}

@@ -77,6 +77,24 @@ def test_a_streamed_call_is_the_same_as_a_whole_one(client: openai.OpenAI) -> No
     assert chunks[-1].finish_reason == "tool_calls"
 
 
+def _among(mode: str, *names: str) -> Any:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_of_the_tools_only_those_that_are_allowed_are_called(client: openai.OpenAI) -> None:
+    answers = ask(client, tool_choice=_among("required", "now"), n=4)
+    calls = [call for choice in answers.choices for call in choice.message.tool_calls]
+    assert {call.function.name for call in calls} == {"now"}
+    told = ask(client, tool_choice="required", max_tokens=1).usage.prompt_tokens
+    assert answers.usage.prompt_tokens == told, "the model is told of all"
+
+
+def test_allowed_tools_may_be_left_alone(client: openai.OpenAI) -> None:
+    (choice,) = ask(client, tool_choice=_among("auto", "now"), max_tokens=12).choices
+    assert choice.message.tool_calls is None and choice.message.content
+
+
 def test_text_without_a_call_is_the_answer(client: openai.OpenAI) -> None:
     (choice,) = ask(client, tool_choice="auto", max_tokens=12).choices
     assert choice.message.tool_calls is None and choice.message.content
@@ -129,6 +147,13 @@ def test_functions_are_the_older_form_of_tools(client: openai.OpenAI) -> None:
     [
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice", "not among"),
         ({"tools": [], "tool_choice": "required"}, "tool_choice", "no tools"),
+        ({"tool_choice": _among("auto", "now", "x")}, "tool_choice", "names 'x', which is not among"),
+        ({"tool_choice": _among("required")}, "tool_choice", "no tools"),
+        (
+            {"tool_choice": _among("perhaps", "now")},
+            "tool_choice",
+            "should be 'auto' or 'required', not",
+        ),
         ({"tools": [TOOLS[0], TOOLS[0]]}, "tools", "two tools are called 'forecast'"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "letters"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "function"),

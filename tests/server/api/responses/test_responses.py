@@ -163,6 +163,40 @@ def test_tools_of_other_types_are_left_out(client: openai.OpenAI) -> None:
     assert "warnings" not in ask(client, tools=[TOOL]).to_dict()
 
 
+def test_tools_that_are_left_out_are_counted(client: openai.OpenAI) -> None:
+    """Errors named the place among the tools that are left."""
+    search = {"type": "web_search"}
+    for tool, field in (({**TOOL, "name": "a b"}, "name"), ({**TOOL, "parameters": FAULTY}, "parameters")):
+        with pytest.raises(openai.BadRequestError, match=rf"- tools\[2\]\.{field}") as refused:
+            ask(client, tools=[search, {**TOOL, "name": "other"}, tool, search])
+        assert refused.value.param == f"tools[2].{field}"
+
+
+def test_of_the_tools_only_those_that_are_allowed_are_called(client: openai.OpenAI) -> None:
+    """A tool that is left out, such as OpenAI's web search, is left out of them."""
+    now: Any = {**TOOL, "name": "now", "parameters": {"type": "object", "properties": {}}}
+    allowed: Any = [{"type": "web_search"}, {"type": "function", "name": "now"}]
+    choice: Any = {"type": "allowed_tools", "mode": "required", "tools": allowed}
+    response = ask(client, tools=[{"type": "web_search"}, TOOL, now], tool_choice=choice)
+    calls = [item for item in response.output if item.type == "function_call"]
+    assert calls and {call.name for call in calls} == {"now"}
+    assert response.to_dict()["tool_choice"] == choice
+
+
+def test_what_is_included_anyway_may_be_asked_for(client: openai.OpenAI) -> None:
+    """Codex and openai-agents ask for encrypted reasoning."""
+    include: Any = ["reasoning.encrypted_content", "web_search_call.action.sources"]
+    assert ask(client, include=include).output_text
+
+
+def test_a_refusal_in_the_history_is_text(client: openai.OpenAI) -> None:
+    said: Any = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
+    plain: Any = {"role": "assistant", "content": "no"}
+    asked: Any = {"role": "user", "content": "a"}
+    counts = {ask(client, input=[each, asked]).usage.input_tokens for each in (said, plain)}
+    assert len(counts) == 1
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -182,6 +216,25 @@ def test_tools_of_other_types_are_left_out(client: openai.OpenAI) -> None:
         ({"tool_choice": "required", "tools": [{"type": "web_search"}]}, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
         ({"tool_choice": {"type": "function"}, "tools": [TOOL]}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "any", "tools": []}}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "auto"}}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "tool_choice"),
+        (
+            {
+                "tools": [TOOL],
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "auto",
+                    "tools": [{"type": "function", "name": "f"}],
+                },
+            },
+            "tool_choice",
+        ),
+        ({"tools": [TOOL, {"type": "custom", "name": "patch"}]}, "tools[1].type"),
+        ({"include": ["reasoning.encrypted_content", "zzz"]}, "include[1]"),
+        ({"include": ["message.output_text.logprobs"]}, "include[0]"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"conversation": "conv_1"}, "conversation"),
         ({"input": [{"type": "reasoning", "summary": [], "content": [{"text": None}]}]}, "input"),
     ],
 )
@@ -204,6 +257,12 @@ FAULTY: Any = {"type": "object", "properties": {"a": {"type": "strin"}}}
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema must be"),
         ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "'input_text' without a text"),
         ({"tool_choice": "required"}, "tool_choice is 'required', but there are no tools"),
+        ({"top_logprobs": 2}, "- top_logprobs is not supported; /v1/chat/completions has log-prob"),
+        ({"prompt": {"id": "pmpt_1"}}, "- prompt is not supported$"),
+        ({"conversation": "conv_1"}, "conversation is not supported; send the whole conversation as input"),
+        ({"include": ["message.output_text.logprobs"]}, r"include\[0\]: .* is not supported; /v1/chat"),
+        ({"include": ["zzz"]}, r"include\[0\]: should be one of .*reasoning\.encrypted_content.*'zzz'"),
+        ({"tools": [{"type": "custom", "name": "patch"}]}, "'custom' is not supported; give the tool as a f"),
         ({"tools": [{**TOOL, "name": "a b"}]}, r"tools\[0\]\.name: "),
         (
             {"tools": [{**TOOL, "parameters": {"type": "array"}}]},
