@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import count
 
 from turnout.core.interfaces.launcher import EngineAddress, EngineOrder, LaunchedEngine, Launcher
@@ -25,9 +26,10 @@ MAX_PATH_BYTES = 100
 class Local(Launcher):
     """Runs each engine in a child process of the server, with which it ends."""
 
-    def __init__(self) -> None:
-        self.numbers = set[int]()
+    @cached_property
+    def numbers(self) -> set[int]:
         """Those of the engines that live, by which they divide NUMA nodes."""
+        return set()  # a launcher that derives from this one may have an __init__ of its own
 
     def launch(self, order: EngineOrder) -> LocalEngine:
         return LocalEngine(order, self)

@@ -20,7 +20,6 @@ class Keeping(Local):
     """In place of engines, processes that write down what they are told."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__()
         self.folder = folder
 
     def command(self, order: EngineOrder, url: str) -> Sequence[str]:
