@@ -24,6 +24,7 @@ from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
 from turnout.lab.simulation.recording import Recording, write_trace
+from turnout.lab.simulation.runs.arms import check_simulated_arms
 from turnout.lab.simulation.runs.result import SimulationResult, simulate
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.workloads.source import load_workload
@@ -104,6 +105,7 @@ def command(*, arms: tuple[str, ...], json_file: Path | None, trace_file: Path |
     common, _ = configs_of(flags)
     chosen = parse_arms(arms or ("default",), common)
     check_arms(chosen)
+    check_simulated_arms(chosen)
     workload, cost = load_workload(scene.workload, scene.seed), find_cost_model(scene.cost_model)
     recordings = [_recording(arm, len(chosen)) if trace_file else None for arm in chosen]
     outcomes = [

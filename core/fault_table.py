@@ -148,7 +148,7 @@ FAULTS = (
     Fault("quantization", ("exporter", "export", "config"), Ends.COMMAND, "layers that are written are kept"),
     Fault("model", ("forward", "logits"), Ends.ENGINE, _RESUMES),
     Fault("model", ("spec", "parameter_count", "build", "division", "rename"), Ends.START, _NOT_STARTED),
-    Fault("router", ("route",), Ends.COMMAND, "nothing is simulated"),
+    Fault("router", ("route",), Ends.NOTHING, "the request goes to the replica that has the fewest"),
     Fault("launcher", ("expect", "launch", "configure"), Ends.START, _NOT_STARTED),
     Fault("launcher", ("connected", "kill", "close"), Ends.NOTHING, "the server goes on"),
     Fault("format", ("found_by",), Ends.START, _NOT_STARTED),

@@ -39,14 +39,14 @@ _NOUNS = {
 }
 
 
-def plugin_errors() -> tuple[type[BaseException], ...]:
+def plugin_errors(*others: type[BaseException]) -> tuple[type[BaseException], ...]:
     """Returns what a guard survives, the panic among it that is being handled: ``except plugin_errors():``.
 
-    Python evaluates that expression only once something was raised.
+    Python evaluates that expression only once something was raised. others: are survived, too.
     """
     raised = sys.exc_info()[0]
     panicked = raised is not None and raised.__name__ == _PANIC
-    return (*_SURVIVED, raised) if panicked and raised is not None else _SURVIVED
+    return (*_SURVIVED, *others, raised) if panicked and raised is not None else (*_SURVIVED, *others)
 
 
 def name_plugin(plugin: object, title: str) -> None:

@@ -35,6 +35,7 @@ from turnout.lab.compare.statistics.metrics import metrics
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
+from turnout.lab.simulation.runs.arms import check_simulated_arms
 from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
@@ -212,6 +213,8 @@ def command(
     cost = find_cost_model(cost_model) if cost_model else None
     spec = settings.spec(parse_arms(arms, common), cost)
     check_arms(spec.arms)
+    if cost is not None:
+        check_simulated_arms(spec.arms)
     limits = _limits(fail_on, spec)
     load_workload(spec.workload, spec.seed)
     outputs = Outputs(json_file, report_file)
@@ -269,4 +272,9 @@ def _limits(text: str | None, spec: ExperimentSpec) -> Sequence[ChangeLimit]:
         return ()
     if spec.repeats < 2:
         raise ConfigError("--fail-on needs --repeat 2 or more: one repeat cannot tell a change from chance")
-    return parse_limits(text, metrics(goodput=spec.goodput is not None, clients=True))
+    limits = parse_limits(text, metrics(goodput=True, clients=True))
+    measured = {metric.name for metric in metrics(goodput=spec.goodput is not None, clients=True)}
+    for limit in limits:
+        if limit.metric not in measured:
+            raise ConfigError(f"--fail-on {limit} needs --goodput, the limits by which requests are good")
+    return limits

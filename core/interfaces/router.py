@@ -8,11 +8,13 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from turnout.core.errors import PolicyError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Replica", "Routable", "Router", "first_by_rendezvous", "rendezvous"]
+__all__ = ["Replica", "Routable", "Router", "chosen_replica", "first_by_rendezvous", "rendezvous"]
 
 
 class Routable(NamedTuple):
@@ -75,6 +77,18 @@ class Router(ABC):
 
         `replicas`: those that are up, at least one, in an order that stays the same while they are up.
         """
+
+
+def chosen_replica(router: Router, request: Routable, replicas: Sequence[Replica]) -> int:
+    """Asks a router for a request's replica, an index in `replicas`.
+
+    Raises PolicyError for an answer that is none, and what the router raises.
+    """
+    answer: object = router.route(request, replicas)
+    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(replicas):
+        return answer
+    count = len(replicas)
+    raise PolicyError(f"answered {answer!r}; expected the index of one of {count} replicas, from 0 on")
 
 
 def rendezvous(key: bytes, replicas: Sequence[Replica]) -> list[int]:

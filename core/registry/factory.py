@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from turnout.core.errors import ConfigError, PluginError, TurnoutError
+from turnout.core.plugin_faults import plugin_errors
 from turnout.core.registry.entry import PluginEntry, explain
 from turnout.core.registry.kinds import KINDS, kind_named
 from turnout.core.registry.options import Options, read_options
@@ -63,7 +64,7 @@ class PluginFactory:
             raise ConfigError(f"{self.entry.title}: {error}") from error
         except TurnoutError:
             raise
-        except Exception as error:
+        except plugin_errors() as error:
             raise PluginError(f"{self.entry.title} failed to start: {explain(error)}") from error
         base = kind_named(self.entry.kind).base
         if not isinstance(built, base):

@@ -36,18 +36,19 @@ def parse_limits(text: str, metrics: Iterable[Metric]) -> list[ChangeLimit]:
 def failures(limits: Iterable[ChangeLimit], comparison: Comparison) -> Iterator[str]:
     """A line for each limit that an arm is beyond; a difference that is not shown fails nothing.
 
-    Arms that did not do the same work fail too: nothing can be said of them.
+    Arms that did not do the same work fail too, and so do limits of what was not measured: nothing can be
+    said of them.
     """
     if not comparison.sound:
         yield "the arms did not do the same work: see the warnings"
-    for rows in comparison.rows.values():
-        for row in rows:
-            difference = row.difference
-            for limit in limits:
-                if difference and difference.declared and row.metric.name == limit.metric:
-                    signed = difference.change / limit.change
-                    if signed > 1:
-                        yield f"{row.verdict}, beyond {limit}"
+    for arm, rows in comparison.rows.items():
+        differences = {row.metric.name: (row.difference, row.verdict) for row in rows}
+        for limit in limits:
+            difference, verdict = differences.get(limit.metric, (None, ""))
+            if difference is None:
+                yield f"{limit.metric} of {arm} was not measured, so that {limit} cannot be checked"
+            elif difference.declared and difference.change / limit.change > 1:
+                yield f"{verdict}, beyond {limit}"
 
 
 def _parse_limit(text: str, known: list[str]) -> ChangeLimit:

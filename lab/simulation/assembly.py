@@ -30,7 +30,7 @@ from turnout.runner.policies import (
 )
 from turnout.runner.step_limits import batched_tokens, context_length, step_capacity
 
-__all__ = ["SimulatedEngine", "build_simulated"]
+__all__ = ["SimulatedEngine", "build_simulated", "check_simulated"]
 
 GPU_SWAP = 4 * 2**30
 """Bytes of swap memory beside a GPU unless told otherwise, as the server has."""
@@ -55,7 +55,7 @@ def build_simulated(
 
     Raises ConfigError for what cannot work, as the server does, and for what is not simulated.
     """
-    _check(config)
+    check_simulated(config)
     policies = build_host_policies(registry, config)
     check_attention(registry, policies.kv, cost.model)
     policies = serving(policies, cost.model)
@@ -82,7 +82,8 @@ def build_simulated(
     )
 
 
-def _check(config: EngineConfig) -> None:
+def check_simulated(config: EngineConfig) -> None:
+    """Raises ConfigError for what is not simulated."""
     if (
         config.spec_draft
         or config.spec_ngram
@@ -91,7 +92,8 @@ def _check(config: EngineConfig) -> None:
     ):
         raise ConfigError(
             "speculative decoding is not simulated: how many drafts are accepted depends on what is said; "
-            "leave spec_draft, spec_ngram, spec_tokens and decoding=speculative out, or use `turnout compare`"
+            "leave spec_draft, spec_ngram, spec_tokens and decoding=speculative out, or compare served arms, "
+            "without --simulate"
         )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from turnout.core.engine.packed_prompt import PackedPrompt
 from turnout.core.engine.prefix_index import PrefixIndex
 from turnout.core.errors import PluginError
-from turnout.core.interfaces.router import Replica, Routable, Router
+from turnout.core.interfaces.router import Replica, Routable, Router, chosen_replica
+from turnout.core.plugin_faults import fault_message, plugin_errors, title_of
 from turnout.lab.simulation.news import Told
 
 __all__ = ["Routing"]
@@ -41,12 +42,11 @@ class Routing:
                 self._views[told.replica] = view._replace(waiting=waiting, kv_use=use)
 
     def choose(self, request: Routable) -> int:
-        """Returns the number of the replica for a request. Raises PluginError for one that is not there."""
-        number = self._router.route(request, self._views)
-        if not 0 <= number < len(self._views):
-            name = type(self._router).__name__
-            raise PluginError(f"router {name} chose replica {number} of {len(self._views)}")
-        return number
+        """Returns the number of the replica for a request. Raises PluginError where the router fails."""
+        try:
+            return chosen_replica(self._router, request, self._views)
+        except plugin_errors() as error:
+            raise PluginError(fault_message(title_of(self._router, "router"), "route", error)) from error
 
     def count(self, number: int, requests: int, tokens: int) -> None:
         """Note that a replica has so many more, or fewer."""

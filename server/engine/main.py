@@ -46,7 +46,7 @@ def main() -> None:
         try:
             with progress_to(lambda part: channel.send([LoadProgress(part)])):
                 assembled = _assemble(given.factory)
-        except plugin_errors() as error:
+        except plugin_errors(KeyboardInterrupt) as error:  # a plugin's: Ctrl-C is ignored
             bad_config = isinstance(error, ConfigError)
             _fail(channel, error, final=bad_config and not _may_pass(error), bad_config=bad_config)
         if assembled is None:
@@ -57,7 +57,7 @@ def main() -> None:
             Thread(target=assembled.engine.warm_up, name="warm-up", daemon=True).start()
             with freeze_garbage():
                 EngineLoop(assembled, channel, begun=given.begun).run()
-        except plugin_errors() as error:
+        except plugin_errors(KeyboardInterrupt) as error:  # a plugin's: Ctrl-C is ignored
             _fail(channel, error, final=isinstance(error, PolicyError))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from turnout.core.errors import PolicyError
-from turnout.core.interfaces.router import Replica, Routable, Router
+from turnout.core.interfaces.router import Replica, Routable, Router, chosen_replica
 from turnout.core.plugin_faults import PluginFaults, plugin_errors
 
 __all__ = ["GuardedRouter"]
@@ -29,15 +28,8 @@ class GuardedRouter:
         if self._router is None:
             return 0
         try:
-            return _checked(self._router.route(request, replicas), len(replicas))
+            return chosen_replica(self._router, request, replicas)
         except plugin_errors() as error:
             self.faults += 1
             self._plugin_faults.report(self._router, "route", error)
             return min(range(len(replicas)), key=lambda index: replicas[index].requests)
-
-
-def _checked(answer: object, count: int) -> int:
-    """Raises PolicyError for what is no index."""
-    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < count:
-        return answer
-    raise PolicyError(f"answered {answer!r}; expected the index of one of {count} replicas, from 0 on")

@@ -208,6 +208,17 @@ def test_startup_tells_what_the_server_said() -> None:
     assert "exit code 2 before it served: no scheduler is called 'nope'" in result.stderr
 
 
+def test_startup_of_a_server_that_requires_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNOUT_API_KEY", "of the environment")
+    result = bench("startup", "--repeat", 1, "--api-key", "given", *SMALL_ENGINE)
+    assert result.exit_code == 0, result.output
+
+
+def test_startup_says_that_its_time_was_up() -> None:
+    result = bench("startup", "--repeat", 1, "--timeout", 0.05)
+    assert result.exit_code == 1 and "gave no token within 0.05 s, the --timeout" in result.stderr
+
+
 # ------------------------------------------------------------------ workloads
 
 

@@ -103,6 +103,21 @@ def test_arms_that_did_not_do_the_same_work_do_not_pass() -> None:
     assert "WARNING: short:" in done.stdout and "did not do the same work" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("limit", "workload"),
+    [
+        ("worst_client_ttft:+900%", "burst:requests=8,prompt=30,output=4"),
+        ("mean_tpot:+900%", "burst:requests=8,prompt=30,output=1"),
+    ],
+)
+def test_a_limit_of_what_is_not_measured_does_not_pass(limit: str, workload: str) -> None:
+    """It passed, as if there was no change."""
+    arms = ("--arm", FAST, "--arm", SLOW, "--repeat", "2")
+    done = compare(*arms, "--fail-on", f"mean_ttft:+9000000%,{limit}", workload=workload)
+    assert done.exit_code == 3
+    assert done.stderr.count("failed: ") == 1 and "of slow was not measured, so that" in done.stderr
+
+
 def test_one_repeat_guards_nothing() -> None:
     assert "--repeat 2 or more" in refused(
         "--arm", FAST, "--arm", SLOW, "--repeat", "1", "--fail-on", "p99_ttft:+5%"
@@ -115,7 +130,8 @@ def test_one_repeat_guards_nothing() -> None:
         ("p99_tftt:+5%", "did you mean 'p99_ttft'?"),
         ("p99_ttft:5%", "METRIC:+N%"),
         ("p99_ttft:+0%", "a share above 0%"),
-        ("request_goodput:-5%", "known: request_throughput"),
+        ("request_goodput:-5%", "needs --goodput"),
+        ("goodput:-5%", "known: request_throughput"),
     ],
 )
 def test_limits_that_cannot_be_are_refused_before_anything_runs(limit: str, told: str) -> None:
@@ -136,9 +152,15 @@ def test_what_cannot_be_compared_is_refused_in_a_line(tmp_path: Path) -> None:
 
 
 def test_what_is_not_simulated_is_refused_with_its_arm() -> None:
-    assert "arm 'guess': speculative decoding is not simulated" in refused(
-        "--arm", FAST, "--arm", "guess:spec-ngram=true"
-    )
+    said = refused("--arm", FAST, "--arm", "guess:spec-ngram=true")
+    assert "arm 'guess': speculative decoding is not simulated" in said and "--simulate" in said
+
+
+@pytest.mark.parametrize("change", ["quantization=int8", "dtype=float32", "model=nowhere", "decoding=beam"])
+def test_an_arm_that_changes_what_is_not_simulated_is_refused(change: str) -> None:
+    """It was said to make no difference."""
+    said = refused("--arm", FAST, "--arm", f"other:{change}")
+    assert f"arm 'other': {change.partition('=')[0]} changes nothing in a simulation" in said
 
 
 def test_a_text_without_an_arm_to_judge_is_refused(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_a_seed_is_another_run() -> None:
         (["--cost-model", "nowhere.json"], "nowhere.json cannot be read"),
         (["--arm", "a:scheduler=fcsf"], "arm 'a'"),
         (["--arm", "a:spec_ngram=true"], "speculative decoding is not simulated"),
+        (["--arm", "a:quantization=int8"], "arm 'a': quantization changes nothing in a simulation"),
         (["--router", "round"], "round-robin"),
         (["--router", "least-loaded:by=mood"], "by"),
         (["--workload", "poison:rate=1"], "poisson"),

@@ -231,6 +231,7 @@ def test_a_name_offered_twice_is_an_error_naming_both(install: Install, name: st
         ("'wrong_base:Missing'", "AttributeError: .*Missing"),
         ("'wrong_base.missing:Ljf'", "No module named 'wrong_base.missing'"),
         ("'wrong_base:POLICY'", "cannot be called"),
+        ("lambda: exit(3)", "failed to start: SystemExit: 3"),
     ],
 )
 def test_a_factory_that_gives_something_else_is_named(install: Install, factory: str, message: str) -> None:

@@ -36,7 +36,7 @@ NOT_ASKED = ("move", "bind", "__call__", "snapshot", "prefixes", "pin", "unpin",
 """Methods that the toy's device, or an engine without a server, does not call."""
 ONCE = ("counters", "engine_closed")
 """Methods that are called once at the end."""
-ELSEWHERE = ("launcher", "quantization", "model", "pooling")
+ELSEWHERE = ("launcher", "quantization", "model", "pooling", "router")
 CELLS = [
     (fault.kind, method)
     for fault in FAULTS

@@ -79,6 +79,8 @@ class Words(LogitsProcessor):
         return "theirs" in params.extra_args
 
     def apply(self, logits, rows):
+        if (HERE / "interrupt").exists():
+            raise KeyboardInterrupt
         raise RuntimeError("oops")
 
 
@@ -142,3 +144,18 @@ def test_faults_cost_no_request_of_somebody_else(server: TinyServer, folder: Pat
     assert "kv_eviction 'theirs' of turnout_plugins.py: add failed: RuntimeError: oops" in server.text()
     server.health()
     assert server.answer() == server.tokens
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_a_plugin_is_the_plugins(server: TinyServer, folder: Path) -> None:
+    """It ended engine after engine as if somebody else had, so that no request was ever to blame."""
+    whole = complete(server, 1).json()["choices"][0]["text"]
+    (folder / "interrupt").touch()
+    with ThreadPoolExecutor(1) as pool:
+        guest = pool.submit(complete, server, 1)
+        refused = complete(server, 0, vllm_xargs={"theirs": 1})
+        assert guest.result().json()["choices"][0]["text"] == whole
+    (folder / "interrupt").unlink()
+    assert refused.status_code == 500
+    named = "logits_processor 'theirs' of turnout_plugins.py: apply failed: KeyboardInterrupt"
+    assert f"{named}; starting another engine" in server.text()

@@ -107,14 +107,30 @@ def test_a_router_that_reads_caches_needs_a_backend_that_tells(kv: str) -> None:
 
 
 class Lost(Router):
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
     def route(self, request: object, replicas: object) -> int:
-        return 7
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]
 
 
-def test_a_router_that_points_nowhere_is_named() -> None:
-    fleet = Fleet(EngineConfig(), machine(), Registry.load(), Lost(), ["a", "b"])
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (7, "answered 7; expected the index of one of 2 replicas"),
+        ("zz", "answered 'zz'; expected"),
+        (0.5, "answered 0.5; expected"),
+        (ValueError("no idea"), "ValueError: no idea"),
+        (SystemExit(3), "SystemExit: 3"),
+    ],
+    ids=["beyond", "text", "fraction", "raises", "exits"],
+)
+def test_a_router_that_fails_is_named(answer: Any, why: str) -> None:
+    fleet = Fleet(EngineConfig(), machine(), Registry.load(), Lost(answer), ["a", "b"])
     workload = Workload("w", [Job(0.0, 1, 1)])
-    with pytest.raises(PluginError, match="router Lost chose replica 7 of 2"):
+    with pytest.raises(PluginError, match=rf"router Lost of test_simulated_fleets: route failed: .*{why}"):
         list(fleet.serve(Traffic(workload), Mix(workload, 0, 1000)))
 
 

@@ -12,6 +12,7 @@ from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.simulation import run_simulated
 from turnout.lab.simulation.cost import Work
+from turnout.lab.simulation.runs.arms import NOT_SIMULATED
 
 
 def test_a_request_alone_takes_what_the_cost_model_says() -> None:
@@ -103,3 +104,17 @@ def test_memory_is_the_configurations_or_the_machines() -> None:
 def test_what_cannot_be_simulated_is_said(options: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         simulated([Job(0.0, 1, 1)], **options)
+
+
+def test_options_that_arms_may_change_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An arm that changes another would be said to make no difference."""
+    read: set[str] = set()
+
+    def attribute(self: EngineConfig, name: str) -> object:
+        read.add(name)
+        return object.__getattribute__(self, name)
+
+    monkeypatch.setattr(EngineConfig, "__getattribute__", attribute)
+    simulated(jobs(5, 10.0), preemption="swap", swap_memory=2**20)
+    unread = EngineConfig.model_fields.keys() - read
+    assert unread == NOT_SIMULATED - {"decoding"}  # which is read for speculation alone

@@ -1,0 +1,63 @@
+"""Refuses arms that a simulation could not tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from turnout.core.errors import ConfigError
+from turnout.lab.arms import Arm
+from turnout.lab.simulation.assembly import check_simulated
+
+__all__ = ["NOT_SIMULATED", "check_simulated_arms"]
+
+NOT_SIMULATED = frozenset(
+    {
+        "async_scheduling",
+        "chat_template",
+        "cpu_engine",
+        "cpu_engines",
+        "cpu_kernels",
+        "cpu_share",
+        "decoding",
+        "device",
+        "dtype",
+        "enable_expert_parallel",
+        "enforce_eager",
+        "format",
+        "gpu_kernels",
+        "gpu_memory_utilization",
+        "hf_overrides",
+        "logits_processor",
+        "memory_share",
+        "model",
+        "model_impl",
+        "nice",
+        "pipeline_layers",
+        "pipeline_parallel_size",
+        "pooling",
+        "quantization",
+        "rank_key_file",
+        "rank_workers",
+        "revision",
+        "tensor_parallel_size",
+        "trust_remote_code",
+    }
+)
+"""Options that change nothing in a simulation: the cost model says how long steps take, and no text is
+generated."""
+
+
+def check_simulated_arms(arms: Iterable[Arm]) -> None:
+    """Raise ConfigError for an arm that changes what is not simulated: no difference would be found, whatever
+    there is."""
+    for arm in arms:
+        try:
+            check_simulated(arm.config)
+        except ConfigError as error:
+            raise ConfigError(f"arm {arm.name!r}: {error}") from None
+        for field in arm.changes:
+            if field in NOT_SIMULATED:
+                raise ConfigError(
+                    f"arm {arm.name!r}: {field} changes nothing in a simulation, whose steps take what the "
+                    "cost model says; leave it out, or compare served arms, without --simulate"
+                )
