@@ -163,13 +163,21 @@ class BatchStore:
 
         return await self._database.run(work)
 
-    async def next(self) -> OwnedBatch | None:
-        """The oldest batch that has not ended."""
+    async def next(self, beside: Sequence[OwnedBatch] = ()) -> OwnedBatch | None:
+        """The oldest batch that has not ended, and can be served beside others.
+
+        Those of other clients can be, and those of the same clients that are only to be ended.
+        """
+        served, owners = {owned.batch.id for owned in beside}, {owned.owner for owned in beside}
 
         def work(connection: sqlite3.Connection) -> OwnedBatch | None:
-            query = "SELECT content, owner FROM batches WHERE NOT ended ORDER BY rowid LIMIT 1"
-            found = connection.execute(query).fetchone()
-            return found and OwnedBatch(msgspec.json.decode(found[0], type=Batch), found[1])
+            query = "SELECT content, owner FROM batches WHERE NOT ended ORDER BY rowid"
+            for content, owner in connection.execute(query):
+                batch = msgspec.json.decode(content, type=Batch)
+                to_end = batch.status == "cancelling" or self.now() >= batch.expires_at
+                if batch.id not in served and (owner not in owners or to_end):
+                    return OwnedBatch(batch, owner)
+            return None
 
         return await self._database.run(work)
 

@@ -1,11 +1,12 @@
-"""Answers batches, the oldest first, by the handlers that answer clients."""
+"""Answers batches by the handlers that answer clients."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from turnout.core.errors import Overloaded, StorageError, TurnoutError
 from turnout.core.logs import current_request
 from turnout.server.api.batches.feeder import Feeder
 from turnout.server.api.batches.lines import Answer, Line, check_input, result_of, unanswered, unread
+from turnout.server.api.batches.turns import Turn, Turns
 from turnout.server.api.context import Context
 from turnout.server.http.access.auth import on_behalf_of
 from turnout.server.http.errors import REQUEST_KEY, respond_to_error
@@ -85,33 +87,64 @@ class BatchRunner:
     ) -> None:
         self._app, self._context, self._memory, self._handlers = app, context, memory, handlers
         self._files, self._batches = files, batches
-        self._feeder = Feeder(context.load, context.config.batch_in_flight)
+        self._turns = Turns(Feeder(context.load, context.config.batch_in_flight), context.keys)
 
     async def run(self) -> None:
         """Never returns."""
-        while True:
-            self._context.batch_news.clear()
-            try:
-                owned = await self._batches.next()
-                if owned is None:
-                    await self._context.batch_news.wait()
-                else:
-                    await self._serve(owned)
-            except StorageError as error:
-                logger.error("batches wait: %s", error)
-                await asyncio.sleep(10 * RETRY_SECONDS)
-            except Exception:
-                logger.exception("batches wait")
-                await asyncio.sleep(10 * RETRY_SECONDS)
+        serving: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._context.batch_news.clear()
+                async with self._waiting_after_errors():
+                    if self._turns.held_back and (owned := await self._batches.next(self._turns.owned)):
+                        serving.add(self._begin(owned))
+                    else:
+                        await self._news(serving)
+                serving = {task for task in serving if not task.done()}
+        finally:
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
 
-    async def _serve(self, owned: OwnedBatch) -> None:
+    async def _news(self, serving: set[asyncio.Task[None]]) -> None:
+        """Returns when a batch has come, is cancelled or has ended, or its key may hold it back by now."""
+        come = asyncio.create_task(self._context.batch_news.wait())
+        try:
+            timeout = LOOK_SECONDS if serving else None
+            await asyncio.wait({come, *serving}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            come.cancel()
+
+    @asynccontextmanager
+    async def _waiting_after_errors(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        except StorageError as error:
+            logger.error("batches wait: %s", error)
+            await asyncio.sleep(10 * RETRY_SECONDS)
+        except Exception:
+            logger.exception("batches wait")
+            await asyncio.sleep(10 * RETRY_SECONDS)
+
+    def _begin(self, owned: OwnedBatch) -> asyncio.Task[None]:
+        turn = self._turns.begin(owned)
+        task = asyncio.create_task(self._serve_one(turn))
+        task.add_done_callback(lambda _: self._turns.end(turn))
+        return task
+
+    async def _serve_one(self, turn: Turn) -> None:
+        async with self._waiting_after_errors():
+            await self._serve(turn)
+
+    async def _serve(self, turn: Turn) -> None:
         """A batch to its end, from wherever it stands. Raises StorageError."""
+        owned = turn.owned
         batch, path = owned.batch, self._files.path(owned.batch.input_file_id)
         try:
             if batch.status == "validating":
                 batch = await self._checked(batch, path)
             if batch.status == "in_progress":
-                batch = await self._answered(owned, path)
+                batch = await self._answered(turn, path)
         except StorageError:
             raise
         except Exception:
@@ -139,12 +172,12 @@ class BatchRunner:
             batch.id, status="failed", failed_at=now, errors=BatchErrors(errors)
         )
 
-    async def _answered(self, owned: OwnedBatch, path: Path) -> Batch:
+    async def _answered(self, turn: Turn, path: Path) -> Batch:
         """The batch when all its lines have results, or it is to end before."""
+        owned = turn.owned
         lines = unread(path, await self._batches.answered(owned.batch.id))
-        tasks: set[asyncio.Task[None]] = set()
         watching = asyncio.create_task(self._watch(owned))
-        feeding = asyncio.create_task(self._feed(owned, lines, tasks))
+        feeding = asyncio.create_task(self._feed(turn, lines))
         try:
             await asyncio.wait({watching, feeding}, return_when=asyncio.FIRST_COMPLETED)
             if feeding.done():
@@ -152,7 +185,7 @@ class BatchRunner:
                 now = self._batches.now()
                 return await self._batches.change(owned.batch.id, status="finalizing", finalizing_at=now)
         finally:
-            ending = {watching, feeding, *tasks}
+            ending = {watching, feeding, *turn.lines}
             for task in ending:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
@@ -180,21 +213,23 @@ class BatchRunner:
         )
         await self._batches.add(batch.id, rest)
 
-    async def _feed(self, owned: OwnedBatch, lines: Iterator[Line], tasks: set[asyncio.Task[None]]) -> None:
+    async def _feed(self, turn: Turn, lines: Iterator[Line]) -> None:
         """Begins line after line, and returns when all have results."""
         async with aclosing(_read(lines)) as each:
             async for line in each:
-                while not self._has_room(len(tasks)):
+                while (held := self._begin_line(turn)) is None:
                     await asyncio.sleep(TICK_SECONDS)
-                    _raise_of(tasks)
-                task = asyncio.create_task(self._line(owned, line))
-                tasks.add(task)
-        while tasks:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            _raise_of(tasks)
+                    turn.raise_of_lines()
+                task = asyncio.create_task(self._line(turn.owned, line))
+                # A task that is cancelled before it begins ends, too.
+                task.add_done_callback(partial(_give_back, held))
+                turn.lines.add(task)
+        while turn.lines:
+            await asyncio.wait(turn.lines, return_when=asyncio.FIRST_COMPLETED)
+            turn.raise_of_lines()
 
-    def _has_room(self, in_flight: int) -> bool:
-        return not self._context.models.closing and self._feeder.has_room(in_flight)
+    def _begin_line(self, turn: Turn) -> ExitStack | None:
+        return None if self._context.models.closing else self._turns.begin_line(turn)
 
     async def _line(self, owned: OwnedBatch, line: Line) -> None:
         """Answers a line, however often the server has no room for it."""
@@ -286,6 +321,10 @@ def _sender(content: bytes) -> Callable[[], Awaitable[Message]]:
     return receive
 
 
+def _give_back(held: ExitStack, _: asyncio.Task[None]) -> None:
+    held.close()
+
+
 async def _read(lines: Iterator[Line]) -> AsyncGenerator[Line, None]:
     """The lines, read in a thread, a few at a time."""
 
@@ -300,10 +339,3 @@ async def _read(lines: Iterator[Line]) -> AsyncGenerator[Line, None]:
     while found := await asyncio.to_thread(portion):
         for line in found:
             yield line
-
-
-def _raise_of(tasks: set[asyncio.Task[None]]) -> None:
-    """Forgets the tasks that are done. Raises what one of them raised."""
-    for task in [task for task in tasks if task.done()]:
-        tasks.discard(task)
-        task.result()

@@ -111,10 +111,10 @@ def going_on(request: Request, tokens: Callable[[], int]) -> Iterator[None]:
 def on_behalf_of(scope: Scope, keys: Keys, name: str) -> Iterator[None]:
     """What the server itself asks for a client, whose name `client_of` told; its tokens count for its key.
 
-    Raises ApiError 401 where that key is no longer valid.
+    That the key's limits let the request begin is for the caller to see to (`KeyUsage.request`). Raises
+    ApiError 401 where that key is no longer valid.
     """
-    keys.refresh()
-    key = next((key for key in keys if key.name == name), None)
+    key = keys.by_name(name)
     if keys and key is None:
         raise ApiError(401, "the key that this was asked with is no longer valid", code="invalid_api_key")
     scope[_KEY], scope[_NAME] = key, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 from turnout.core.clock import Clock, monotonic
 from turnout.server.http.errors import ApiError
@@ -34,6 +35,14 @@ class _Bucket:
         self._at = now
 
 
+class _Reached(NamedTuple):
+    """A limit that is reached."""
+
+    limit: str
+    seconds: float
+    """Until a request may begin."""
+
+
 class KeyUsage:
     """A key's limits, each None for none, and what is left of them.
 
@@ -55,6 +64,8 @@ class KeyUsage:
         self.in_flight = 0
         self.admitted = self.refused = self.spent = 0
         """Requests and tokens so far."""
+        self._counted = 0
+        """Requests that the tokens are of."""
         self.limit(in_flight, requests_per_minute, tokens_per_minute)
 
     def limit(
@@ -77,18 +88,29 @@ class KeyUsage:
     @contextmanager
     def request(self) -> Iterator[None]:
         """A request, for as long as it takes. Raises ApiError 429 where a limit is reached."""
-        now = self._clock()
-        if self._most_in_flight is not None and self.in_flight >= self._most_in_flight:
-            raise self._exceeded(f"{self._most_in_flight} requests at once", 1)
-        if self._tokens is not None and (wait := self._tokens.wait(1, now)):
-            raise self._exceeded(f"{self._tokens.per_minute:,} tokens a minute", wait)
+        if (reached := self._reached()) is not None:
+            raise self._exceeded(reached)
         if self._requests is not None:
-            if wait := self._requests.wait(1, now):
-                raise self._exceeded(f"{self._requests.per_minute:,} requests a minute", wait)
-            self._requests.take(1, now)
+            self._requests.take(1, self._clock())
         self.admitted += 1
         with self.going_on():
             yield
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request that can wait may begin.
+
+        No limit is reached, nor will one be by the tokens of the requests in flight, if each has as many as
+        requests had so far on average. Without a request so far, one is in flight at most.
+        """
+        if self._reached() is not None:
+            return False
+        if self._tokens is None or not self.in_flight:
+            return True
+        if not self._counted:
+            return False
+        expected = self.in_flight * self.spent / self._counted
+        return not self._tokens.wait(1 + expected, self._clock())
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -102,11 +124,23 @@ class KeyUsage:
     def spend(self, tokens: int) -> None:
         """Count the tokens of a request's prompts and outputs."""
         self.spent += tokens
+        self._counted += 1
         if self._tokens is not None:
             self._tokens.take(tokens, self._clock())
 
-    def _exceeded(self, limit: str, seconds: float) -> ApiError:
+    def _reached(self) -> _Reached | None:
+        """The limit that lets no request begin now; None: there is none."""
+        now = self._clock()
+        if self._most_in_flight is not None and self.in_flight >= self._most_in_flight:
+            return _Reached(f"{self._most_in_flight} requests at once", 1)
+        if self._tokens is not None and (wait := self._tokens.wait(1, now)):
+            return _Reached(f"{self._tokens.per_minute:,} tokens a minute", wait)
+        if self._requests is not None and (wait := self._requests.wait(1, now)):
+            return _Reached(f"{self._requests.per_minute:,} requests a minute", wait)
+        return None
+
+    def _exceeded(self, reached: _Reached) -> ApiError:
         self.refused += 1
-        retry = math.ceil(seconds)
-        message = f"this API key may have {limit}; retry in {retry} s"
+        retry = math.ceil(reached.seconds)
+        message = f"this API key may have {reached.limit}; retry in {retry} s"
         return ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(retry)})

@@ -104,6 +104,11 @@ class Keys:
                 found = key
         return found
 
+    def by_name(self, name: str) -> Key | None:
+        """The key of a name, as the file is now; None: there is none, or it is gone."""
+        self.refresh()
+        return next((key for key in self._keys if key.name == name), None)
+
     def by_digest(self, digest: bytes) -> Key | None:
         """The key of a digest that another process has read, maybe from a file that has just changed."""
         for _ in range(2):

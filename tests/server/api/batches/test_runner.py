@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from turnout.core.errors import EngineGone
 from turnout.server.api.batches import runner as runner_module
 from turnout.server.api.batches.runner import BatchRunner
 from turnout.server.http.access.auth import client_of, count_tokens
+from turnout.server.http.access.key_usage import KeyUsage
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.load import ServerLoad
 from turnout.server.http.pieces import PieceResponse
@@ -48,6 +49,8 @@ class Place:
     asked: list[Any] = field(default_factory=list)
     context: Any = None
     loses_input: bool = False
+    slow: list[str] = field(default_factory=list)
+    most_at_once: int = 0
 
     async def answer(self, request: Request) -> Response:
         body = await request.json()
@@ -63,6 +66,11 @@ class Place:
             return PieceResponse(self.pieces(request), "application/json", held_memory(request))
         if body.get("prompt") == "bug":
             raise KeyError("bug")
+        if body.get("prompt") in ("slow", "slower"):
+            self.most_at_once = max(self.most_at_once, len(self.slow) + 1)
+            self.slow.append(body["prompt"])
+            await asyncio.sleep(0.02)
+            self.slow.pop()
         return JSONResponse({"client": client_of(request).name})
 
     async def pieces(self, request: Request) -> AsyncGenerator[bytes, None]:
@@ -78,34 +86,77 @@ class Place:
         return asyncio.run(self._serve(prompts))
 
     async def _serve(self, prompts: tuple[str, ...]) -> tuple[Batch, dict[str, Any]]:
+        async with self.running() as served:
+            id = await served.begin(self.owner, *prompts)
+            batch = await served.ended(id, self.owner)
+        return batch, self.results(batch)
+
+    def results(self, batch: Batch) -> dict[str, Any]:
+        """By prompt."""
+        found = [self.files.path(id) for id in (batch.output_file_id, batch.error_file_id) if id]
+        results = [json.loads(line) for path in found for line in path.read_text().splitlines()]
+        return {result["custom_id"]: result for result in results}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[Running, None]:
+        """While a runner serves the batches."""
         batches, keys = BatchStore(self.files), Keys.for_api(self.config)
         self.context = SimpleNamespace(
             load=ServerLoad(), config=self.config, keys=keys, batch_news=asyncio.Event(), writers=()
         )
         self.context.models = SimpleNamespace(closing=False)
-        memory = RequestMemory(1000)
+        memory = RequestMemory(100_000)
         app: Any = None
         runner = BatchRunner(app, self.context, memory, {URL: self.answer}, self.files, batches)
-        lines = [
-            {"custom_id": prompt, "method": "POST", "url": URL, "body": {"prompt": prompt}}
-            for prompt in prompts
-        ]
-        with self.files.uploaded() as new:
-            new.path.write_text("\n".join(map(json.dumps, lines)))
-            file = await self.files.add(new, self.owner, "in.jsonl", "batch")
-        id = (await batches.create(self.owner, URL, file.id, "24h", None)).id
-        if self.loses_input:
-            await self.files.delete(file.id, self.owner)
         running = asyncio.create_task(runner.run())
-        async with asyncio.timeout(20):
-            while (batch := await batches.get(id, self.owner)) is None or batch.status not in ENDED:
-                await asyncio.sleep(0.01)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        found = [self.files.path(id) for id in (batch.output_file_id, batch.error_file_id) if id]
-        results = [json.loads(line) for path in found for line in path.read_text().splitlines()]
-        return batch, {result["custom_id"]: result for result in results}
+        try:
+            async with asyncio.timeout(20):
+                yield Running(self, batches)
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+@dataclass
+class Running:
+    """A runner that serves batches."""
+
+    place: Place
+    batches: BatchStore
+
+    async def begin(self, owner: str, *prompts: str) -> str:
+        """Begin a batch of these lines; returns its id."""
+        lines = [
+            {"custom_id": f"{prompt}-{number}" if prompt.startswith("slow") else prompt, "method": "POST"}
+            | {"url": URL, "body": {"prompt": prompt}}
+            for number, prompt in enumerate(prompts)
+        ]
+        files = self.place.files
+        with files.uploaded() as new:
+            new.path.write_text("\n".join(map(json.dumps, lines)))
+            file = await files.add(new, owner, "in.jsonl", "batch")
+        id = (await self.batches.create(owner, URL, file.id, "24h", None)).id
+        if self.place.loses_input:
+            await files.delete(file.id, owner)
+        self.place.context.batch_news.set()
+        return id
+
+    async def get(self, id: str, owner: str) -> Batch:
+        batch = await self.batches.get(id, owner)
+        assert batch is not None
+        return batch
+
+    async def ended(self, id: str, owner: str) -> Batch:
+        """The batch when it has ended."""
+        while (batch := await self.get(id, owner)).status not in ENDED:
+            await asyncio.sleep(0.01)
+        return batch
+
+    async def answered(self, id: str, owner: str, lines: int) -> None:
+        """Return when so many lines of a batch have results."""
+        while (await self.get(id, owner)).request_counts.completed < lines:
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -175,3 +226,100 @@ def test_an_input_that_is_gone_fails_the_batch(place: Place) -> None:
     batch, _ = place.serve("a")
     assert batch.status == "failed" and batch.errors is not None
     assert [error.code for error in batch.errors.data] == ["no_input"]
+
+
+# ------------------------------------------------------------------ the limits of keys
+
+
+def limited(place: Place, tmp_path: Path, limits: str) -> None:
+    """Have the client `lim` a key with these limits, and the client `free` one without."""
+    file = tmp_path / "keys.yaml"
+    file.write_text(f"- {{name: lim, key: kl, {limits}}}\n- {{name: free, key: kf}}\n")
+    place.config = ServerConfig(api_key_file=str(file))
+
+
+def usage_of(place: Place, name: str) -> KeyUsage:
+    key = place.context.keys.by_name(name)
+    assert key is not None
+    usage: KeyUsage = key.usage
+    return usage
+
+
+def test_lines_wait_for_the_requests_a_minute_of_their_key(place: Place, tmp_path: Path) -> None:
+    """All lines of a batch were served at once, and the key was refused afterwards.
+
+    Another client's batch is served meanwhile; what waits can be cancelled, also another batch of the client.
+    """
+    limited(place, tmp_path, "requests-per-minute: 5")
+
+    async def play() -> None:
+        async with place.running() as served:
+            held = await served.begin("lim", *["slow"] * 12)
+            later = await served.begin("lim", "late")
+            await served.answered(held, "lim", 5)
+            free = await served.ended(await served.begin("free", *["slow"] * 9), "free")
+            assert free.status == "completed" and free.request_counts.completed == 9
+            assert (await served.get(held, "lim")).request_counts.completed == 5
+            usage = usage_of(place, "lim")
+            assert (usage.admitted, usage.refused, usage.in_flight) == (5, 0, 0)
+            await served.batches.cancel(later)
+            assert (await served.ended(later, "lim")).status == "cancelled"
+            await served.batches.cancel(held)
+            ended = await served.ended(held, "lim")
+            assert ended.status == "cancelled" and ended.request_counts.completed == 5
+
+    asyncio.run(play())
+
+
+def test_a_batch_that_waits_for_its_key_expires(place: Place, tmp_path: Path) -> None:
+    limited(place, tmp_path, "requests-per-minute: 2")
+
+    async def play() -> None:
+        async with place.running() as served:
+            id = await served.begin("lim", *["slow"] * 4)
+            await served.answered(id, "lim", 2)
+            place.clock.now += WINDOW
+            batch = await served.ended(id, "lim")
+        assert batch.status == "expired"
+        codes = [(result["error"] or {}).get("code") for result in place.results(batch).values()]
+        assert sorted(map(str, codes)) == ["None", "None", "batch_expired", "batch_expired"]
+
+    asyncio.run(play())
+
+
+def test_lines_wait_for_the_requests_in_flight_of_their_key(place: Place, tmp_path: Path) -> None:
+    limited(place, tmp_path, "requests-in-flight: 2")
+    place.owner = "lim"
+    batch, _ = place.serve(*["slow"] * 7)
+    assert batch.request_counts.completed == 7 and place.most_at_once == 2
+    assert usage_of(place, "lim").admitted == 7 and usage_of(place, "lim").in_flight == 0
+
+
+def test_lines_wait_for_the_tokens_a_minute_of_their_key(place: Place, tmp_path: Path) -> None:
+    """A line has 7: the first tells it, and 14 are left for the others at once, and one more is too many."""
+    limited(place, tmp_path, "tokens-per-minute: 21")
+
+    async def play() -> None:
+        async with place.running() as served:
+            id = await served.begin("lim", *["slow"] * 6)
+            await served.answered(id, "lim", 3)
+            await asyncio.sleep(0.2)
+            assert (await served.get(id, "lim")).request_counts.completed == 3
+            assert usage_of(place, "lim").spent == 21
+
+    asyncio.run(play())
+
+
+def test_an_older_batch_goes_on_before_a_younger_one(place: Place, tmp_path: Path) -> None:
+    """A batch that its key holds back is served beside another, and keeps its turn."""
+    limited(place, tmp_path, "requests-in-flight: 1")
+
+    async def play() -> None:
+        async with place.running() as served:
+            old = await served.begin("lim", *["slow"] * 10)
+            young = await served.begin("free", *["slower"] * 200)
+            await served.ended(old, "lim")
+            assert 0 < (await served.get(young, "free")).request_counts.completed < 200
+            await served.batches.cancel(young)
+
+    asyncio.run(play())

@@ -78,3 +78,23 @@ def test_a_refused_request_costs_nothing() -> None:
     clock.now = 62
     with usage.request():
         pass
+
+
+def test_a_request_that_can_wait_leaves_room_for_the_tokens_in_flight() -> None:
+    clock = Hand()
+    usage = KeyUsage(tokens_per_minute=60, in_flight=4, clock=clock)
+    assert usage.has_room
+    with usage.request():
+        assert not usage.has_room, "how many tokens it will have is not known"
+        usage.spend(20)
+    with usage.request():
+        assert usage.has_room
+        with usage.request():
+            assert not usage.has_room, "40 tokens are left, and 40 are expected"
+    assert usage.has_room and usage.refused == 0
+    usage = KeyUsage(in_flight=1, requests_per_minute=1, clock=clock)
+    with usage.request():
+        assert not usage.has_room
+    assert not usage.has_room
+    clock.now = 60
+    assert usage.has_room

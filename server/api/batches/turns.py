@@ -1,0 +1,84 @@
+"""Decides which batch's line begins next: the oldest batch's whose key lets it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from turnout.server.api.batches.feeder import Feeder
+from turnout.server.http.access.keys import Keys
+from turnout.server.storage.batch_store import OwnedBatch
+
+__all__ = ["Turn", "Turns"]
+
+
+@dataclass(eq=False)
+class Turn:
+    """A batch that is being served."""
+
+    owned: OwnedBatch
+    lines: set[asyncio.Task[None]] = field(default_factory=set)
+    """Those that are being answered, and those whose end has not been looked at."""
+    held_back: bool = False
+    """Its next line waits for a limit of its key, and other batches may be served meanwhile."""
+
+    @property
+    def in_flight(self) -> int:
+        return sum(not line.done() for line in self.lines)
+
+    def raise_of_lines(self) -> None:
+        """Forgets the lines that are done. Raises what one of them raised."""
+        for line in [line for line in self.lines if line.done()]:
+            self.lines.discard(line)
+            line.result()
+
+
+class Turns:
+    """The batches that are being served, oldest first.
+
+    The next batch begins when one has ended, or when its key holds it back. Then the batch of another client
+    begins beside it, and waits again as soon as the older batch may go on.
+    """
+
+    def __init__(self, feeder: Feeder, keys: Keys) -> None:
+        self._feeder, self._keys = feeder, keys
+        self._turns: list[Turn] = []
+
+    @property
+    def owned(self) -> list[OwnedBatch]:
+        return [turn.owned for turn in self._turns]
+
+    @property
+    def held_back(self) -> bool:
+        """Whether another batch may begin: none is being served, or keys hold all of them back."""
+        return all(turn.held_back for turn in self._turns)
+
+    def begin(self, owned: OwnedBatch) -> Turn:
+        """Begins the turn of a batch."""
+        turn = Turn(owned)
+        self._turns.append(turn)
+        self._turns.sort(key=lambda each: each.owned.batch.created_at)
+        return turn
+
+    def end(self, turn: Turn) -> None:
+        """Ends the turn of a batch."""
+        self._turns.remove(turn)
+
+    def begin_line(self, turn: Turn) -> ExitStack | None:
+        """What the next line takes of its key, to be closed at its end; None: the line has to wait.
+
+        A key that is gone holds nothing back: its lines are refused.
+        """
+        held, key = ExitStack(), self._keys.by_name(turn.owned.owner)
+        turn.held_back = key is not None and not key.usage.has_room
+        if turn.held_back or not self._is_next(turn):
+            return None
+        if not self._feeder.has_room(sum(each.in_flight for each in self._turns)):
+            return None
+        if key is not None:
+            held.enter_context(key.usage.request())
+        return held
+
+    def _is_next(self, turn: Turn) -> bool:
+        return turn is next(each for each in self._turns if not each.held_back)
