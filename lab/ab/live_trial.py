@@ -81,7 +81,7 @@ class LiveTrial:
         return self._block
 
     def _ended(self, arm: str, block: Block | None, outcomes: Sequence[Outcome]) -> None:
-        records = [record for each in outcomes if (record := self._tallies[arm].add(each)) is not None]
+        records = self._tallies[arm].end(outcomes)
         if block is not None:
             block.leave(arm, records)
             self._measure(block)

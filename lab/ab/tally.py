@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from turnout.core.interfaces.trial import Outcome
 from turnout.lab.compare.statistics.metrics import Figures
 from turnout.lab.jobs.job import Job
@@ -18,10 +20,15 @@ class Tally:
     """The counts of one arm."""
 
     def __init__(self) -> None:
-        self.requests = self.completed = self.failed = self.left = 0
+        self.requests = self.completed = self.failed = self.left = self.refused = 0
         self.prompt_tokens = self.output_tokens = 0
         self.latest_error = ""
         self._served = Accumulator(exact=EXACT)
+
+    def end(self, outcomes: Sequence[Outcome]) -> list[Record]:
+        """Counts a request that has ended, and returns the records of its choices, as `add` does."""
+        self.refused += not outcomes
+        return [record for each in outcomes if (record := self.add(each)) is not None]
 
     def add(self, outcome: Outcome) -> Record | None:
         """The record of a choice that ended by itself, for what is computed of latencies."""
@@ -45,7 +52,7 @@ class Tally:
         return {name.removesuffix("_ms"): float(value or 0) for name, value in figures.items()}
 
     def as_json(self) -> dict[str, int]:
-        names = ("requests", "completed", "failed", "left", "prompt_tokens", "output_tokens")
+        names = ("requests", "completed", "failed", "left", "refused", "prompt_tokens", "output_tokens")
         return {name: getattr(self, name) for name in names}
 
 

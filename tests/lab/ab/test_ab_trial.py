@@ -117,10 +117,24 @@ def test_who_left_or_failed_is_counted_and_not_measured() -> None:
     traffic.trial.arrived("base")([])  # refused
     requests = traffic.results["requests"]
     assert requests["long"] == {
-        "requests": 4, "completed": 1, "failed": 2, "left": 1, "prompt_tokens": 7, "output_tokens": 10,
+        "requests": 4, "completed": 1, "failed": 2, "left": 1, "refused": 0,
+        "prompt_tokens": 7, "output_tokens": 10,
     }  # fmt: skip
     assert requests["base"]["requests"] == 1 and requests["base"]["completed"] == 0
     assert traffic.results["findings"] == ["long: 2 of 3 answers failed, the latest because: it fell again"]
+
+
+def test_requests_are_completed_or_failed_or_left_or_refused_or_run() -> None:
+    """A request that an arm refused was counted among those that came, and nowhere else."""
+    traffic = Traffic()
+    traffic.request("long")
+    ends = [traffic.trial.arrived("long") for _ in range(3)]
+    ends[0]([])
+    ends[1]([])
+    counts = traffic.results["requests"]["long"]
+    ended = counts["completed"] + counts["failed"] + counts["left"] + counts["refused"]
+    assert counts["refused"] == 2 and counts["requests"] == ended + 1
+    assert traffic.results["requests"]["base"]["refused"] == 0
 
 
 def test_each_choice_of_a_request_is_measured() -> None:

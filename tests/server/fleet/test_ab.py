@@ -175,6 +175,15 @@ def test_each_metric_is_told_by_arm(two: RunningServer) -> None:
     assert ended == {arm: of["completed"] for arm, of in requests.items()}
 
 
+def test_a_request_that_one_arm_refuses_is_counted_as_refused(start: Start) -> None:
+    server = start(other=Other(engine={"max_num_seqs": 4}))
+    statuses = {arm: ask(server, *sessions_of(arm, 1), n=5).status_code for arm in ("base", "long")}
+    assert statuses == {"base": 200, "long": 400}
+    counts = server.http.get(AB).json()["comparison"]["requests"]
+    assert (counts["base"]["completed"], counts["base"]["refused"]) == (5, 0)
+    assert (counts["long"]["requests"], counts["long"]["completed"], counts["long"]["refused"]) == (1, 0, 1)
+
+
 def test_admin_says_which_engine_is_meant(two: RunningServer) -> None:
     def scheduler(arm: str) -> str:
         return two.http.get("/admin/scheduler", params={"arm": arm}).json()["scheduler"]
