@@ -42,10 +42,11 @@ def _answer(report: dict[str, object]) -> Response:
 
 
 def _of_all(models: Models, look: Callable[[HostedModel], dict[str, object]]) -> dict[str, object]:
-    """What is reported of several models: the first that is well, else the first; and each one's status."""
+    """What is reported of several models: the first that is well, loaded if one is; and each one's status."""
     reports = {model.name: look(model) for model in models.all}
     well = [report for report in reports.values() if report["status"] == "ok"]
-    first = next(iter(well or reports.values()))
+    loaded = [report for report in well if "state" not in report]
+    first = next(iter(loaded or well or reports.values()))
     return {**first, "models": {name: report["status"] for name, report in reports.items()}}
 
 

@@ -185,6 +185,16 @@ def test_a_load_that_fails_is_told_and_tried_again(
     assert chosen["scheduler"] == "ljf", "what its engine was told before is told to this one"
 
 
+def test_the_health_of_several_models_is_that_of_a_loaded_one(lazy: Server) -> None:
+    """It said `unloaded` of the first model, whatever the others were."""
+    assert lazy.ask("b").status_code == 200
+    health = lazy.http.get("/health").json()
+    assert health == {"status": "ok", "models": {"a": "ok", "b": "ok"}}
+    lazy.change("unload", "b")
+    eventually(lambda: lazy.states()["b"] == "unloaded")
+    assert lazy.http.get("/health").json()["state"] == "unloaded"
+
+
 def test_clients_of_ollama_say_how_long_it_stays(lazy: Server) -> None:
     answer = lazy.http.post("/api/generate", json={"model": "a", "keep_alive": "1h"})
     assert answer.status_code == 200 and answer.json()["done_reason"] == "load"
