@@ -1,8 +1,8 @@
 """Loads models that are asked for, and unloads others to make room, or because they are idle.
 
 The model whose oldest request has waited longest is next, and no other takes the room that is made for it.
-Of those that may go, the one goes that was used longest ago; a busy one takes no new requests then, and goes
-when its last one has ended.
+Of those that may go, the one goes that was used longest ago, unless the going of others is enough; a busy one
+takes no new requests then, and goes when its last one has ended.
 """
 
 from __future__ import annotations
@@ -118,18 +118,42 @@ class Keeper:
             self._loads.add(self._do(self._load(model)))
             return True
         if not any(other.residence.draining or other.residence.state == "unloading" for other in present):
-            victim = min((other for other in present if other.residence.movable), key=_last_use, default=None)
+            victim = next(iter(self._victims(model, present)), None)
             if victim is not None and victim.residence.may_go:
                 victim.residence.drain()
         return False
 
-    def _fits(self, model: HostedModel, present: Iterable[HostedModel]) -> bool:
+    def _victims(self, model: HostedModel, present: Sequence[HostedModel]) -> list[HostedModel]:
+        """The models that are to go for a model, in the order of their last use."""
+        movable = sorted((other for other in present if other.residence.movable), key=_last_use)
+        chosen: list[HostedModel] = []
+        for other in movable:
+            chosen.append(other)
+            if self._fits_without(chosen, model, present):
+                break
+        else:
+            return movable  # the memory that they leave is known only once they have gone
+        # One that was chosen first may not be needed beside a larger one that was chosen after it.
+        for other in reversed(chosen):
+            rest = [each for each in chosen if each is not other]
+            if self._fits_without(rest, model, present):
+                chosen = rest
+        return chosen
+
+    def _fits_without(
+        self, victims: Sequence[HostedModel], model: HostedModel, present: Sequence[HostedModel]
+    ) -> bool:
+        freed = sum(victim.residence.stay.host_memory for victim in victims)
+        return self._fits(model, [other for other in present if other not in victims], freed)
+
+    def _fits(self, model: HostedModel, present: Iterable[HostedModel], freed: int = 0) -> bool:
+        """Whether a model has room beside others; freed: bytes of host memory that will be free, too."""
         beside = {other.name: other.residence.stay for other in present}
         if self.budget.lack({**beside, model.name: model.residence.stay}) is not None:
             return False
         # Where nothing can go that would leave it more, the engine itself says what is short.
         movable = any(not other.residence.pinned for other in present)
-        return not movable or model.residence.stay.host_memory <= free_host_memory()
+        return not movable or model.residence.stay.host_memory <= free_host_memory() + freed
 
     def _pause(self) -> float | None:
         if any(model.residence.wanted or model.residence.draining for model in self._models):

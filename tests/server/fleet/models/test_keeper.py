@@ -257,6 +257,35 @@ def test_shares_of_the_memory_are_a_budget() -> None:
     run(play, stays, Budget())
 
 
+def test_a_model_stays_that_need_not_go() -> None:
+    """One that was used longest ago went, though a larger one had to go after it, and was enough."""
+    shares = {"a": 0.6, "b": 0.6, "c": 0.3, "e": 0.05}
+    stays = {name: Stay(on_demand=True, share=share, pinned=name == "c") for name, share in shares.items()}
+
+    async def play(served: Served) -> None:
+        for name in "acbea":
+            await served.ask(name)
+        await served.ask("b")
+        assert served.states() == "unloaded loaded loaded loaded"
+        assert served.engines["e"].done == ["load"]
+
+    run(play, stays, Budget())
+
+
+def test_models_go_that_are_needed_together() -> None:
+    """Each of two is too small alone: the third, used between them, is not needed beside the later one."""
+    shares = {"a": 0.4, "b": 0.1, "c": 0.5, "d": 0.8}
+    stays = {name: Stay(on_demand=True, share=share) for name, share in shares.items()}
+
+    async def play(served: Served) -> None:
+        for name in "abc":
+            await served.ask(name)
+        await served.ask("d")
+        assert served.states() == "unloaded loaded unloaded loaded"
+
+    run(play, stays, Budget())
+
+
 # ------------------------------------------------------------------ idle models
 
 
