@@ -72,18 +72,20 @@ def shared_out(models: Sequence[ModelConfig], whole: float = 1.0) -> list[ModelC
     whole: the share that all have together. Raises ConfigError, with the sums, for shares beyond it.
     """
     given = {model.name: share for model in models if (share := _own_share(model)) is not None}
-    left, others = whole - sum(given.values()), len(models) - len(given)
-    most = models[0].server.max_loaded_models
+    lacking = [model.name for model in models if model.name not in given]
+    left, others = whole - sum(given.values()), len(lacking)
+    most, on_demand = models[0].server.max_loaded_models, any(model.on_demand for model in models)
     if most is not None and most < len(models):
         left = whole / most * others  # as many as are loaded at once have the whole
-    elif any(model.on_demand for model in models) and not others:
+    elif on_demand and not others:
         left = 0.0  # one makes room for another
     if left < -ROUNDING or (others and left <= ROUNDING):
         sums = " + ".join(f"{name} {share:g}" for name, share in given.items())
-        more = f", which leaves nothing for the other {others}" if left >= -ROUNDING else ""
+        more = f", which leaves nothing for the other {others} ({', '.join(lacking)})" if lacking else ""
+        advice = f"; or give {', '.join(lacking)} a memory-share, too" if lacking and on_demand else ""
         raise ConfigError(
             f"models: their shares of the memory are {sums} = {sum(given.values()):g}, of {whole:g}{more}; "
-            "lower a memory-share, or a gpu-memory-utilization that stands in its place"
+            f"lower a memory-share, or a gpu-memory-utilization that stands in its place{advice}"
         )
     engines, cores = engines_at_once(models), _left_cores(models)
     return [

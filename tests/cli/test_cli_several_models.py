@@ -133,6 +133,9 @@ def test_shares_may_exceed_the_whole_where_one_makes_room_for_another(served: Se
     assert "their shares of the memory are chat 0.7 + code 0.6 = 1.3, of 1" in refused("--config", file)
     assert run("--config", file, "--lazy").exit_code == 0
     assert [model.engine.memory_share for model in served.models.values()] == [0.7, 0.6]
+    said = refused("--config", config_file(tmp_path, f"{text}  small: {{model: c}}\n"), "--lazy")
+    assert "0.7 + code 0.6 = 1.3, of 1, which leaves nothing for the other 1 (small); " in said
+    assert said.endswith("; or give small a memory-share, too"), "one without a share has what is left"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +173,10 @@ def test_what_arguments_may_not_say(served: Served, arguments: list[str], messag
             "0.7 + code 0.6 = 1.3",
         ),
         ("{chat: {model: a, memory-share: 1}, code: b}", "leaves nothing for the other 1"),
+        (
+            "{chat: {model: a, memory-share: 1}, code: b}",
+            "leaves nothing for the other 1 (code); lower a memory-",
+        ),
     ],
 )
 def test_what_sections_may_not_say(served: Served, tmp_path: Path, text: str, message: str) -> None:
