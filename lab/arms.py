@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from turnout.config import EngineConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
@@ -91,6 +91,11 @@ def _check_fields(changes: Mapping[str, str]) -> None:
     for field in changes:
         if field not in EngineConfig.model_fields:
             shown = field.replace("_", "-")
+            if field in ServerConfig.model_fields:
+                raise ConfigError(
+                    f"{shown!r} is an option of serve, but not of an engine, and an arm changes an engine's "
+                    f"options{_quotes_missing(field, changes)}"
+                )
             hint = did_you_mean(shown, known) or f"; known: {', '.join(known)}"
             raise ConfigError(
                 f"no option of serve is called {shown!r}{hint}{_quotes_missing(field, changes)}"

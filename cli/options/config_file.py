@@ -64,6 +64,11 @@ def _by_field(place: object, content: Mapping[object, Any], fields: Collection[s
     values: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
+        if name in ServerConfig.model_fields and name not in fields:
+            raise ConfigError(
+                f"{place}: {str(key)!r} is an option of the server, but not of a model; give it beside "
+                f"{MODELS!r}, for all of them"
+            )
         if name not in fields:
             known = [field.replace("_", "-") for field in fields]
             hint = did_you_mean(str(key).replace("_", "-"), known)

@@ -176,23 +176,29 @@ class Arms:
         active = [arm for arm in self.all if arm.active]
         if name is None:
             if len(active) > 1:
-                raise ApiError(400, f"two arms serve; name one: {self._known()}", param="arm")
+                raise ApiError(400, f"two arms serve; name one: {self._parameters()}", param="arm")
             return active[0] if active else self.first
-        arm = self.any_named(name)
+        arm = self.any_named(name, self._parameters())
         if not arm.active:
             raise ApiError(409, f"arm {name!r} has {_past(arm)}; its engine is gone", code="arm_gone")
         return arm
 
-    def any_named(self, name: str) -> ServedArm:
-        """The arm of this name, active or not. Raises ApiError."""
+    def any_named(self, name: str, known: str | None = None) -> ServedArm:
+        """The arm of this name, active or not. Raises ApiError.
+
+        known: what may be given instead, in the form of the request; None: the arms' names.
+        """
         if self.trial is None:
             raise ApiError(400, f"there is no arm {name!r}: the server was started without --ab", param="arm")
         for arm in self.all:
             if arm.name == name:
                 return arm
-        raise ApiError(400, f"there is no arm {name!r}; known: {self._known()}", param="arm")
+        raise ApiError(400, f"there is no arm {name!r}; known: {known or self._names()}", param="arm")
 
-    def _known(self) -> str:
+    def _names(self) -> str:
+        return ", ".join(arm.name for arm in self.all)
+
+    def _parameters(self) -> str:
         return " or ".join(f"?arm={arm.name}" for arm in self.all)
 
     # -------------------------------------------------------------- how arms end

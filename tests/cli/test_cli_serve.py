@@ -172,7 +172,12 @@ def test_a_file_may_ask_for_it(served: Served, tmp_path: Path) -> None:
         ("--ab base:scheduler=ljf", "arm 'base': this is the name of the server's own configuration"),
         ("--ab long:scheduler=lfj", "arm 'long': no scheduler is called 'lfj'; known: "),
         ("--ab long:schedular=ljf", "arm 'long': no option of serve is called 'schedular'; did you mean"),
-        ("--ab long:port=9", "arm 'long': no option of serve is called 'port'"),
+        ("--ab long:port=9", "arm 'long': 'port' is an option of serve, but not of an engine, and an arm"),
+        (
+            "--ab long:scheduler=ljf:aging=2,router=a",
+            "not of an engine, and an arm changes an engine's options",
+        ),
+        ("--ab long:scheduler=ljf:aging=2,router=a", "belongs to ljf, quote the whole: scheduler="),
         ("--ab long:memory-share=1", "arm 'long': memory-share=1 leaves nothing to 'base'"),
         ("--ab :scheduler=ljf", "does not name an arm; expected NAME or NAME:field=value"),
     ],

@@ -160,6 +160,10 @@ def test_what_arguments_may_not_say(served: Served, arguments: list[str], messag
     ("text", "message"),
     [
         ("{chat: a, code: {modl: b}}", "models: code: unknown key 'modl'"),
+        (
+            "{chat: a, code: {model: b, port: 3}}",
+            "models: code: 'port' is an option of the server, but not of a model; give it beside 'models'",
+        ),
         ("{chat: a, code: {max-num-seqs: 3}}", "code: no model is given"),
         ("{chat: a, code: {model: b, max-num-seqs: many}}", "models: code: max_num_seqs: "),
         (

@@ -140,16 +140,24 @@ def _entries(
         entries += read_key_file(file)
     if not entries and (key := environment.get(variable)):
         entries = [KeyEntry(key=key)]
-    for what, values in (
-        ("key", [entry.key for entry in entries]),
-        ("name", [entry.name for entry in entries if entry.name is not None]),
-    ):
-        if len(set(values)) < len(values):
-            where = (
-                f"in {file} and on the command line together" if given and file else f"in {file or 'flags'}"
-            )
-            raise ConfigError(f"a {what} of API or admin keys is given twice {where}; give each once")
+    if (repeated := _repeated(entries)) is not None:
+        where = f"in {file} and on the command line together" if given and file else f"in {file or 'flags'}"
+        raise ConfigError(f"{repeated} is given twice {where}; give each once")
     return entries
+
+
+def _repeated(entries: Sequence[KeyEntry]) -> str | None:
+    """The key or name that two entries have, in words that do not tell the key; None: there is none."""
+    keys: dict[str, KeyEntry] = {}
+    names: set[str] = set()
+    for entry in entries:
+        if (first := keys.setdefault(entry.key, entry)) is not entry:
+            having = [repr(name) for name in (first.name, entry.name) if name is not None]
+            return f"the key of {' and '.join(having)}" if having else "a key of API or admin keys"
+        if entry.name in names:
+            return f"the name {entry.name!r} of API or admin keys"
+        names |= {entry.name} if entry.name is not None else set()
+    return None
 
 
 def _key(

@@ -313,6 +313,13 @@ def test_an_arm_waits_for_a_client_that_reads_slowly_only_as_long_as_the_engine_
     assert sum("text" in line for line in lines) >= 25
 
 
+def test_an_arm_that_is_not_there_is_told_the_names(two: RunningServer) -> None:
+    message = two.post(AB, action="stop", arm="nope").json()["error"]["message"]
+    assert message == "there is no arm 'nope'; known: base, long"
+    asked = two.http.get("/admin/kv", params={"arm": "nope"}).json()["error"]["message"]
+    assert asked == "there is no arm 'nope'; known: ?arm=base or ?arm=long"
+
+
 def test_the_last_arm_cannot_be_stopped(start: Start) -> None:
     server = start(other=Other())
     assert server.post(AB, action="stop", arm="long").status_code == 200
@@ -336,6 +343,7 @@ def test_the_last_arm_cannot_be_stopped(start: Start) -> None:
 def test_what_is_wrong_is_named(two: RunningServer, body: dict[str, object], param: str) -> None:
     response = two.post(AB, **body)
     assert response.status_code == 400 and response.json()["error"]["param"] == param
+    assert "?arm=" not in response.json()["error"]["message"], "the arm is named in the body"
     assert states(two) == {"base": "serving", "long": "serving"}
 
 

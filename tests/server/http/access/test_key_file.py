@@ -62,10 +62,20 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_key_file(str(tmp_path / "none"))
 
 
-@pytest.mark.parametrize("text", ["one\none\n", "- {key: one, name: a}\n- {key: two, name: a}\n"])
-def test_each_key_and_name_is_given_once(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match="is given twice in"):
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("secret\nsecret\n", "a key of API or admin keys"),
+        ("- {key: b, name: b}\n- {key: one, name: a}\n- {key: two, name: a}\n", "the name 'a' of API or"),
+        ("- {key: secret, name: a}\n- {key: secret, name: b}\n", "the key of 'a' and 'b' is given"),
+        ("- {key: secret}\n- {key: secret, name: b}\n", "the key of 'b' is given"),
+    ],
+)
+def test_each_key_and_name_is_given_once(tmp_path: Path, text: str, what: str) -> None:
+    """The message names what is given twice, and never tells the key."""
+    with pytest.raises(ConfigError, match="is given twice in") as refused:
         Keys.for_api(ServerConfig(api_key_file=written(tmp_path, text)))
+    assert str(refused.value).startswith(what) and "secret" not in str(refused.value)
 
 
 def test_the_environment_counts_where_nothing_else_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
