@@ -41,6 +41,8 @@ CONSOLE = "/console/"
 HEALTH = frozenset({"/health", "/live", "/ping"})
 """Paths that tell nothing, and are answered for any host and page."""
 ADMIN = "/admin/"
+CANCEL = "/cancel"
+"""How paths end that cancel a batch or a response."""
 PROFILES = frozenset({"/start_profile", "/stop_profile"})
 """By vLLM's names; they are as `/admin` is."""
 METRICS = "/metrics"
@@ -142,7 +144,7 @@ class AuthMiddleware:
         with ExitStack() as counted:
             try:
                 key = self._admitted(request)
-                if key is not None and request.method == "POST":  # the others only ask what there is
+                if key is not None and _counts(request):
                     counted.enter_context(await key.usage.admission())
             except ApiError as refusal:
                 response = await respond_to_error(request, refusal)
@@ -182,6 +184,15 @@ class AuthMiddleware:
         if self._admin_keys:
             return self._admin_keys.find(_bearer_token(request)) is not None
         return _is_local(request)
+
+
+def _counts(request: Request) -> bool:
+    """Whether a request counts against the limits of its key.
+
+    Other methods than POST only ask what there is. To cancel must be possible for a client whose key has
+    reached a limit, such as by the batch that is to be cancelled.
+    """
+    return request.method == "POST" and not request.scope["path"].rstrip("/").endswith(CANCEL)
 
 
 def _found(keys: Keys, token: bytes, what: str, code: str) -> Key:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 from asking import strict_client
-from running_server import Start
+from running_server import Start, eventually
 from tiny_server import TinyServer, serving
 
 KEYS = ("alice-key", "bob-key")
@@ -213,3 +214,25 @@ def test_without_a_folder_there_are_none(start: Start) -> None:
         error = server.http.get(path)
         assert error.status_code == 404 and error.json()["error"]["code"] == "no_batches"
         assert "--batch-dir" in error.json()["error"]["message"]
+
+
+def test_a_batch_that_waits_for_its_key_can_be_cancelled(start: Start, tmp_path: Path) -> None:
+    """Its lines take what the key may have, which refuses the client's requests; to cancel does not count."""
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("- {name: lim, key: kl, requests-per-minute: 5}\n- {name: free, key: kf}\n")
+    server = start(batch_dir=str(tmp_path / "batches"), api_key_file=str(keys))
+    completion = {"prompt": "ab", "max_tokens": 1}
+    lines = [
+        {"custom_id": str(number), "method": "POST", "url": "/v1/completions", "body": completion}
+        for number in range(12)
+    ]
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="kl", max_retries=0) as client:
+        batch = begun(client, lines, "/v1/completions")
+        eventually(lambda: client.batches.retrieve(batch.id).request_counts.completed == 3)
+        with pytest.raises(openai.RateLimitError, match="5 requests a minute"):
+            client.completions.create(model="echo", prompt="ab", max_tokens=1)
+        headers = {"Authorization": "Bearer kf"}
+        assert server.http.post("/v1/completions", json=completion, headers=headers).status_code == 200
+        assert client.batches.cancel(batch.id).status == "cancelling"
+        cancelled = ended(client, batch.id)
+    assert cancelled.status == "cancelled" and cancelled.request_counts.completed == 3
