@@ -12,6 +12,7 @@ from llguidance import LLMatcher, grammar_from
 
 from turnout.core import limits
 from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.text.output.held_keywords import check_numbers
 from turnout.text.output.json_notation import for_compiler
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _of_schema(schema: str) -> str:
             texts += value
         elif isinstance(value, str):
             _check_length(value)
+    check_numbers(read)
     compiled, options = for_compiler(read)
     return LLMatcher.grammar_from_json_schema(compiled, defaults=cast("JsonCompileOptions", options))
 

@@ -29,6 +29,13 @@ FAULTY: Any = {
     "type": "function",
     "function": {"name": "faulty", "parameters": {"type": "object", "properties": {"a": NO_TYPE}}},
 }
+
+
+def function(name: str, schema: Any, **fields: Any) -> Any:
+    parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **fields}}
+
+
 FAULTY_SCHEMA = "tools[2].function.parameters"
 
 
@@ -136,6 +143,19 @@ def test_the_answer_has_the_form_that_is_asked_for_where_no_tool_is_called(clien
             }
 
 
+def test_what_a_tool_that_is_not_strict_cannot_hold_is_ignored(client: openai.OpenAI) -> None:
+    """It was refused, where formats that write arguments as tags ignored it."""
+    schemas: list[Any] = [
+        {"type": "string", "pattern": r"^(?=.*[A-Z]).{8,}$", "maxLength": 8},
+        {"type": "string", "pattern": r"\bfoo\b", "maxLength": 8},
+        {"type": "number", "minimum": 1e20},
+        {"enum": [2**60]},
+    ]
+    for schema in schemas:
+        (choice,) = ask(client, tools=[function("f", schema)], tool_choice="required").choices
+        assert choice.finish_reason in ("tool_calls", "length")
+
+
 def test_functions_are_the_older_form_of_tools(client: openai.OpenAI) -> None:
     fields: Any = {"functions": [TOOLS[0]["function"]], "function_call": {"name": "forecast"}}
     (call,) = ask(client, tools=openai.NOT_GIVEN, **fields).choices[0].message.tool_calls
@@ -167,6 +187,11 @@ def test_functions_are_the_older_form_of_tools(client: openai.OpenAI) -> None:
             {"tools": openai.omit, "functions": [{"name": "now"}, FAULTY["function"]]},
             "functions[1].parameters",
             "of 'faulty': ",
+        ),
+        (
+            {"tools": [function("f", {"enum": [2**60]}, strict=True)]},
+            "tools[0].function.parameters",
+            "of 'f': the JSON schema cannot be held: enum has 1152921504606846976",
         ),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": NO_TYPE}}},

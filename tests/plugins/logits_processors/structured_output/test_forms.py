@@ -190,6 +190,7 @@ def test_preemption_changes_nothing(llm: LLM, babbler: Path, n: int) -> None:
         ({"json": {"type": "strin"}}, "the JSON schema cannot be compiled: Invalid type: strin"),
         ({"json": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
         ({"json": {"$ref": "#/nowhere"}}, "nowhere"),
+        ({"json": {"enum": [2**53 + 1]}}, "enum has 9007199254740993, and numbers beyond 2\\^53"),
         ({"json": "{"}, "the JSON schema cannot be compiled: "),
         ({"json": {"type": "integer", "minimum": 3, "maximum": 2}}, "Unsatisfiable"),
         ({"regex": "["}, "the regex cannot be compiled: .*unclosed character class"),

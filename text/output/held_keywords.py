@@ -1,0 +1,73 @@
+"""What the compiler of grammars cannot hold of a JSON schema, though it may seem to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from turnout.text.output.json_notation import with_parts
+
+__all__ = ["check_numbers", "loosened"]
+
+EXACT = 2**53
+"""The compiler has numbers as float64: beyond this, another than the one that is meant."""
+BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+VALUES = frozenset({"enum", "const"})
+ESCAPED = re.compile(r"\\(.)|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+"""In an expression, an escaped character, or a class."""
+NO_ESCAPES = frozenset("bBkZ123456789")
+"""Borders of words, and references, which the compiler's expressions have not."""
+UNKNOWN = re.compile(r"\(\?(?:[=!>#]|<[=!]|P=)|(?<![(|:])(?<!^)\^|\$(?![)|])(?!$)")
+"""Looking around, atomic groups, comments, and the text's ends where there is text beyond."""
+
+
+def check_numbers(schema: Any) -> None:
+    """Raises ValueError for a whole number, as a bound or a value, that would become another."""
+
+    def check(part: Mapping[str, Any]) -> dict[str, Any]:
+        for key, value in part.items():
+            for number in _inexact(value) if key in BOUNDS | VALUES else ():
+                raise ValueError(
+                    f"{key} has {number}, and numbers beyond 2^53 = {EXACT} are not held exactly; use "
+                    "smaller ones, or strings"
+                )
+        return dict(part)
+
+    with_parts(schema, check)
+
+
+def loosened(schema: Any) -> Any:
+    """A schema without the keywords that cannot be held."""
+
+    def held(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in part.items() if not _is_lost(key, value)}
+
+    return with_parts(schema, held)
+
+
+def _is_lost(key: str, value: Any) -> bool:
+    if key == "pattern":
+        return isinstance(value, str) and not _can_be_searched(value)
+    if key in BOUNDS:
+        return isinstance(value, int | float) and abs(value) > EXACT
+    return key in VALUES and any(True for _ in _inexact(value))
+
+
+def _inexact(value: Any) -> Iterator[int]:
+    """The whole numbers in a value that float64 has not."""
+    if isinstance(value, int):
+        if abs(value) > EXACT:
+            yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _inexact(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _inexact(item)
+
+
+def _can_be_searched(pattern: str) -> bool:
+    if any(found[1] in NO_ESCAPES for found in ESCAPED.finditer(pattern)):
+        return False
+    return UNKNOWN.search(ESCAPED.sub("x", pattern)) is None
