@@ -289,5 +289,6 @@ def _cors(config: ServerConfig) -> list[Middleware]:
             allow_methods=every,
             allow_headers=every,
             expose_headers=exposed,
+            allow_private_network=True,  # browsers ask for it where a public page calls a local server
         )
     ]

@@ -99,7 +99,7 @@ ERRORS = (
         ("unsupported_media_type",),
         "The body's `Content-Type` is not JSON's (`application/json`, `…+json`), or of a file not "
         "`multipart/form-data`. Only a client that is no web page may leave it out, or, on Ollama's paths, "
-        "send any other.",
+        "send any other. Or the body is compressed (`Content-Encoding`).",
     ),
     Told(
         (429,),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from codecs import BOM_UTF8
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -50,7 +51,8 @@ def test_millions_of_empty_lists_are_refused_by_a_count_of_bytes(tiny: TinyServe
         (b'{"prompt": ' + b"9" * 5000 + b"}", 400, "out of range"),
         (b"[" * 30_000, 400, "nested too deeply"),
         (b"1", 400, "must be a JSON object"),
-        (b"", 400, "not valid JSON"),
+        (b"", 400, "not valid JSON: it is empty"),
+        (b'{"prompt": "abc\xff"}', 400, "not valid JSON: it is not UTF-8: invalid start byte (byte 15)"),
         (b"\xff" * 100_000, 400, "not valid JSON"),
     ],
     ids=lambda value: value[:30].decode("latin-1") if isinstance(value, bytes) else None,
@@ -60,6 +62,22 @@ def test_what_cannot_be_served_is_refused(tiny: TinyServer, body: bytes, status:
     assert response.status_code == status
     assert message in error_of(response)["message"]
     assert len(response.content) < 2000
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd"])
+def test_a_compressed_body_is_refused_as_such(tiny: TinyServer, encoding: str) -> None:
+    """It was said to be no JSON, or read as if it was not compressed."""
+    headers = {"Content-Encoding": encoding}
+    response = httpx.post(f"{tiny.url}{COMPLETIONS}", json={"prompt": "a"}, headers=headers)
+    assert response.status_code == 415 and error_of(response)["code"] == "unsupported_media_type"
+    assert f"Content-Encoding is '{encoding}'" in error_of(response)["message"]
+    headers = {"Content-Encoding": "identity"}
+    assert httpx.post(f"{tiny.url}{COMPLETIONS}", json={"prompt": "a"}, headers=headers).status_code == 200
+
+
+def test_a_byte_order_mark_is_passed_over(tiny: TinyServer) -> None:
+    assert tiny.post(COMPLETIONS, BOM_UTF8 + b'{"prompt": "a", "max_tokens": 1}').status_code == 200
+    assert "it is empty" in error_of(tiny.post(COMPLETIONS, BOM_UTF8))["message"]
 
 
 def test_of_many_wrong_biases_one_is_reported(tiny: TinyServer) -> None:

@@ -175,6 +175,9 @@ def test_allowed_origins_are_told_to_browsers(keyed: TinyServer) -> None:
     assert preflight.status_code == 200
     assert preflight.headers["Access-Control-Allow-Origin"] == PAGE
     assert "authorization" in preflight.headers["Access-Control-Allow-Headers"].lower()
+    private = httpx.options(url, headers={**asked, "Access-Control-Request-Private-Network": "true"})
+    assert private.status_code == 200
+    assert private.headers["Access-Control-Allow-Private-Network"] == "true"
     answer = keyed.post(COMPLETIONS, PROMPT, headers={"Origin": PAGE})
     assert answer.status_code == 200 and answer.headers["Access-Control-Allow-Origin"] == PAGE
     refused = httpx.post(url, json=PROMPT, headers={"Origin": PAGE})

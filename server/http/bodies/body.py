@@ -33,8 +33,10 @@ async def read_body(
     any_media_type: a client that is no web page may leave out that the body is JSON.
 
     Raises RequestError for a body that is not valid, ApiError 413 for more than `limit` bytes, ApiError 415
-    for another media type than JSON, Overloaded where the bodies in flight leave no memory, ClientDisconnect.
+    for another media type than JSON and for one that is compressed, Overloaded where the bodies in flight
+    leave no memory, ClientDisconnect.
     """
+    _check_encoding(request)
     if not any_media_type or "origin" in request.headers:
         _check_media_type(request)
     size = BodySize()
@@ -72,6 +74,14 @@ def _check_media_type(request: Request) -> None:
         "'Content-Type: application/json', with curl as -H 'Content-Type: application/json' or by --json"
     )
     raise ApiError(415, message, code="unsupported_media_type")
+
+
+def _check_encoding(request: Request) -> None:
+    """Raises ApiError 415 for a body that is compressed, whose size is known too late."""
+    given = request.headers.get("content-encoding", "identity")
+    if given.strip().lower() not in ("", "identity"):
+        message = f"the body's Content-Encoding is {given!r}; send it as it is, without that header"
+        raise ApiError(415, message, code="unsupported_media_type")
 
 
 async def _read(request: Request, limit: int, size: BodySize) -> bytearray:

@@ -7,6 +7,7 @@ few bytes takes a thousandth of that.
 from __future__ import annotations
 
 import reprlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import islice
@@ -105,12 +106,27 @@ def validate_body(content: dict[str, Any], model: type[Model], *, may_be_deep: b
 
 def _parse(body: bytearray, decode: Callable[[bytearray], Any]) -> Any:
     """msgspec refuses what json.loads lets through: NaN, and half of a surrogate pair."""
+    if body.startswith(BOM_UTF8):
+        del body[: len(BOM_UTF8)]
+    if not body:
+        raise RequestError("the request's body is not valid JSON: it is empty")
     try:
         return decode(body)
     except RecursionError:
         raise _too_deep() from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"the request's body is not valid JSON: {error}") from None
+    except UnicodeDecodeError:  # which counts from the beginning of a text
+        reason = f"it is not UTF-8: {_bad_byte(body)}"
+    except msgspec.DecodeError as error:
+        reason = str(error)
+    raise RequestError(f"the request's body is not valid JSON: {reason}")
+
+
+def _bad_byte(body: bytearray) -> str:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return f"{error.reason} (byte {error.start})"
+    return "it has half of a surrogate pair"
 
 
 def _is_too_deep(content: object) -> bool:
