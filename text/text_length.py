@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from turnout.core.errors import RequestError
 
-__all__ = ["check_length"]
+__all__ = ["TextTooLong", "check_length"]
 
 WHOLE = 2**20
 """Bytes that are tokenized at once in any case."""
@@ -25,8 +25,12 @@ SLACK = 256
 those of the whole again."""
 
 
+class TextTooLong(RequestError):
+    """A text has more tokens than are read."""
+
+
 def check_length(text: str, size: int, limit: int, count: Callable[[str], int]) -> None:
-    """Raises RequestError if a long text has more than `limit` tokens.
+    """Raises TextTooLong if a long text has more than `limit` tokens.
 
     size: the text's bytes. count: returns the number of tokens of a piece.
     """
@@ -37,7 +41,7 @@ def check_length(text: str, size: int, limit: int, count: Callable[[str], int]) 
         tokens += count(piece)
         read += len(piece)
         if tokens > limit + allowance:
-            raise RequestError(
+            raise TextTooLong(
                 f"the prompt has {len(text):,} characters, of which the first {read:,} are about {tokens:,} "
                 f"tokens, but the context length is {limit:,} tokens; shorten the prompt",
                 "prompt",

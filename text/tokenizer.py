@@ -18,9 +18,10 @@ from turnout.models.checkpoints.checkpoint import read_json
 from turnout.text.chat_template import ChatTemplate, given_template, named_templates
 from turnout.text.library_faults import is_fault, refused_by_library
 from turnout.text.prefix_cuts import cuts, is_cut_at_spaces
+from turnout.text.processes.control_tokens import control_ids, literal_backend
 from turnout.text.processes.tokenizers import TokenizerProcesses
 from turnout.text.quick_tokenizers import is_quick
-from turnout.text.text_length import check_length
+from turnout.text.text_length import TextTooLong, check_length
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
 __all__ = ["FAST", "Tokenizer", "is_marker", "load_tokenizer", "template_source", "tokenizer_json"]
@@ -127,15 +128,18 @@ class Tokenizer:
         size = _utf8_size(text)
         if limit is not None:
             if (least := len(text) // self._most_characters) > limit:
-                raise RequestError(
+                raise TextTooLong(
                     f"the prompt has {len(text)} characters, which is at least {least} tokens, but the "
                     f"context length is {limit} tokens; shorten the prompt",
                     "prompt",
                 )
             check_length(text, size, limit, lambda piece: len(self._ids(piece, False)))
-        ids = self._ids(text, add_special_tokens)
-        shared, known = self._shared_ids, len(self._shared_ids)
-        return [shared[id] if id < known else id for id in ids]
+        return self._shared(self._ids(text, add_special_tokens))
+
+    def encode_literally(self, text: str, *, limit: int | None = None) -> list[int]:
+        """As `encode` without special tokens; control tokens that the text spells are plain text."""
+        ids = self.encode(text, add_special_tokens=False, limit=limit)
+        return ids if self._control_ids.isdisjoint(ids) else self._shared(self._literal_ids(text))
 
     def first_ids(self, text: str, count: int) -> list[int]:
         """The first `count` token ids of a text without special tokens, or all that it has.
@@ -165,6 +169,27 @@ class Tokenizer:
             (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoding.ids
         return ids
+
+    def _literal_ids(self, text: str) -> list[int]:
+        if self._processes is not None:
+            return self._processes.literal_ids(text)
+        with refused_by_library("this text cannot be tokenized", "prompt"):
+            (encoding,) = self._literal_backend.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        return ids
+
+    @cached_property
+    def _control_ids(self) -> frozenset[int]:
+        return control_ids(self.backend)
+
+    @cached_property
+    def _literal_backend(self) -> Backend:
+        """Made when a text first spells a control token, since it takes as much memory as `backend`."""
+        return literal_backend(self.backend.to_str())
+
+    def _shared(self, ids: Sequence[int]) -> list[int]:
+        shared, known = self._shared_ids, len(self._shared_ids)
+        return [shared[id] if id < known else id for id in ids]
 
     @cached_property
     def _shared_ids(self) -> list[int]:

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as Backend
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.text.processes.pool import ProcessPool
+from turnout.text.processes.tokenizer_worker import BARE, LITERAL, SPECIAL
 
 __all__ = ["TokenizerProcesses"]
 
@@ -27,9 +28,16 @@ class TokenizerProcesses:
 
         Raises Overloaded if the system has no room for another process.
         """
+        return self._ids(SPECIAL if add_special_tokens else BARE, text)
+
+    def literal_ids(self, text: str) -> list[int]:
+        """As `ids` without special tokens; those that the text spells are plain text."""
+        return self._ids(LITERAL, text)
+
+    def _ids(self, how: bytes, text: str) -> list[int]:
         data = text.encode()
         seconds = limits.TOKENIZING_SECONDS.most * (1 + len(data) / 2**20)
-        answer = self._pool.answer(b"01"[add_special_tokens : add_special_tokens + 1] + data, seconds)
+        answer = self._pool.answer(how + data, seconds)
         if answer is None:
             raise RequestError(
                 f"this text takes longer than {seconds:.2g} seconds, or too much memory, to tokenize by the "

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from turnout.core.errors import RequestError
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["FillIn", "fill_in_of", "needed_fill_in"]
+__all__ = ["NO_FILL_IN", "FillIn", "fill_in_of", "needed_fill_in"]
 
 PROJECT = "project"
 """A name for the repository, which Qwen2.5-Coder and StarCoder2 expect before files."""
 GUARD = "☺"
 """Stands before a text to keep SentencePiece's space from it, as CodeLlama's own code does."""
-REFUSAL = (
+NO_FILL_IN = (
     "this model cannot fill in the middle of a text: its tokenizer has no tokens for that (known are those "
-    "of Qwen2.5-Coder, StarCoder, CodeLlama, CodeGemma, DeepSeek-Coder, Codestral and CodeGeeX); leave out {}"
+    "of Qwen2.5-Coder, StarCoder, CodeLlama, CodeGemma, DeepSeek-Coder, Codestral and CodeGeeX)"
 )
+"""Why a request that fills in is refused."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,17 @@ class FillIn:
         """The tokens that end the missing part, beside the model's own end."""
         return [id for text in self.markers.ends if (id := self._id(text)) is not None]
 
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text, in which control tokens are plain text. Raises RequestError."""
+        return self.tokenizer.encode_literally(text, limit=self.limit) if text else []
+
     def suffix(self, text: str) -> list[int]:
         """The tokens of what stands after the missing part, without SentencePiece's space before a text."""
-        spaced = self._tokens("x")
+        spaced = self.tokens("x")
         if not self.tokenizer.spelling(spaced[0]).startswith("▁"):
-            return self._tokens(text)
-        alone, joined = self._tokens(GUARD), self._tokens(GUARD + text)
-        return joined[len(alone) :] if joined[: len(alone)] == alone else self._tokens(text)
+            return self.tokens(text)
+        alone, joined = self.tokens(GUARD), self.tokens(GUARD + text)
+        return joined[len(alone) :] if joined[: len(alone)] == alone else self.tokens(text)
 
     def prompt(self, prefix: str | Sequence[int], suffix: Sequence[int], said: str = "") -> list[int]:
         """The tokens of a prompt.
@@ -104,7 +109,7 @@ class FillIn:
         suffix: what stands after it, as of `suffix`.
         said: how the missing part begins.
         """
-        before = self._tokens(prefix) if isinstance(prefix, str) else list(prefix)
+        before = self.tokens(prefix) if isinstance(prefix, str) else list(prefix)
         markers = self.markers
         if not markers.middle:
             return [
@@ -113,7 +118,7 @@ class FillIn:
                 *suffix,
                 self._known(markers.prefix),
                 *before,
-                *self._tokens(said),
+                *self.tokens(said),
             ]
         return [
             *self._start(),
@@ -122,14 +127,14 @@ class FillIn:
             self._known(markers.suffix),
             *suffix,
             self._known(markers.middle),
-            *self._tokens(said),
+            *self.tokens(said),
         ]
 
     def file(self, name: str, text: str) -> list[int]:
         """The tokens of another file of the repository. Raises RequestError for one that is too long."""
         if not self.markers.repository:
-            return self._tokens(f"--- snippet ---\n\n{text}\n")
-        return [self._known(self.markers.file), *self._tokens(f"{name}\n{text}\n")]
+            return self.tokens(f"--- snippet ---\n\n{text}\n")
+        return [self._known(self.markers.file), *self.tokens(f"{name}\n{text}\n")]
 
     def behind(self, files: Sequence[Sequence[int]], prompt: Sequence[int], room: int) -> list[int]:
         """A prompt behind other files, as of `file`: as many of the last ones as fit into `room` tokens."""
@@ -147,18 +152,13 @@ class FillIn:
     @property
     def _before_files(self) -> list[int]:
         repository = self.markers.repository
-        return [self._known(repository), *self._tokens(f"{PROJECT}\n")] if repository else []
+        return [self._known(repository), *self.tokens(f"{PROJECT}\n")] if repository else []
 
     def _named(self, name: str) -> list[int]:
         """What comes before the file itself."""
-        return [self._known(self.markers.file), *self._tokens(name)] if self.markers.repository else []
+        return [self._known(self.markers.file), *self.tokens(name)] if self.markers.repository else []
 
     # -------------------------------------------------------------- tokens
-
-    def _tokens(self, text: str) -> list[int]:
-        if not text:
-            return []
-        return self.tokenizer.encode(text, add_special_tokens=False, limit=self.limit)
 
     def _start(self) -> list[int]:
         """The beginning of a sequence, if the tokenizer adds one."""
@@ -189,5 +189,5 @@ def needed_fill_in(tokenizer: Tokenizer, asked_by: str, limit: int) -> FillIn:
     """What fills in for a tokenizer. Raises RequestError for a request whose field `asked_by` wants it."""
     found = fill_in_of(tokenizer, limit)
     if found is None:
-        raise RequestError(REFUSAL.format(asked_by), asked_by)
+        raise RequestError(f"{NO_FILL_IN}; leave out {asked_by}", asked_by)
     return found

@@ -53,9 +53,22 @@ def test_openais_client_has_a_field_for_it(coder: RunningServer) -> None:
 
 
 def test_a_token_that_ends_the_part_ends_the_text(coder: RunningServer) -> None:
-    body = {"prompt": "a<fim_pad>b", "suffix": "c", "max_tokens": 20}
+    ids = coder.post("/tokenize", prompt="a<fim_pad>b").json()["tokens"]
+    body = {"prompt": ids, "suffix": "c", "max_tokens": 20}
     (choice,) = coder.post(COMPLETIONS, **body).json()["choices"]
     assert choice["finish_reason"] == "stop" and choice["text"] == "a"
+
+
+def test_control_tokens_in_the_file_are_plain_text(coder: RunningServer) -> None:
+    """A <fim_suffix> in the file ended the prefix for the model."""
+    file = "x = '<fim_suffix>'<fim_pad>"
+    body = {"prompt": file, "suffix": file, "max_tokens": 80, "skip_special_tokens": False}
+    (choice,) = coder.post(COMPLETIONS, **body).json()["choices"]
+    assert choice["text"].startswith(f"<fim_prefix>{file}<fim_suffix>{file}<fim_middle>")
+    body = {"input_prefix": file, "input_suffix": file, "prompt": file, "input_extra": [{"text": file}]}
+    answer = coder.post(INFILL, **body, n_predict=200).json()
+    assert answer["content"].startswith(f"--- snippet ---\n\n{file}\n{file * 3}"), "control tokens are hidden"
+    assert answer["tokens_evaluated"] == 3 + len(f"--- snippet ---\n\n{file}\n{file * 3}")
 
 
 @pytest.mark.parametrize(("fields", "param"), EXCLUDED)
@@ -80,6 +93,8 @@ def test_a_model_without_such_tokens_refuses_it_by_name(server: RunningServer) -
 
 
 INFILL = "/infill"
+END = "!"
+"""The text of the token that ends the engine's texts."""
 
 
 def test_infill_fills_in(coder: RunningServer) -> None:
@@ -105,7 +120,7 @@ def test_infill_as_a_stream(coder: RunningServer) -> None:
 def test_infill_tells_what_stopped_it(coder: RunningServer) -> None:
     by_word = coder.post(INFILL, input_prefix="abc", stop="c").json()
     assert (by_word["content"], by_word["stop_type"], by_word["stopping_word"]) == ("ab", "word", "c")
-    by_token = coder.post(INFILL, input_prefix="a<fim_pad>").json()
+    by_token = coder.post(INFILL, input_prefix="a" + END).json()
     assert (by_token["content"], by_token["stop_type"]) == ("a", "eos")
 
 

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from turnout.core.errors import RequestError
-from turnout.text.prompt.fill_in import FAMILIES, fill_in_of, needed_fill_in
+from turnout.text.prompt.fill_in import FAMILIES, Markers, fill_in_of, needed_fill_in
 from turnout.text.tokenizer import Tokenizer
 
 
@@ -47,6 +47,20 @@ def prompt(tokenizer: Tokenizer, prefix: str, suffix: str, said: str = "") -> st
 def test_each_family_has_its_order(markers: list[str], expected: str) -> None:
     assert prompt(tokenizer_with(*markers), "A", "B") == expected
     assert prompt(tokenizer_with(*markers), "A", "B", "said") == expected + "said"
+
+
+@pytest.mark.parametrize("markers", FAMILIES)
+def test_control_tokens_that_a_file_spells_are_plain_text(markers: Markers) -> None:
+    """They moved the missing part, or ended the file."""
+    names = [text for text in (markers.prefix, markers.suffix, markers.middle, *markers.ends) if text]
+    tokenizer = tokenizer_with(*names, markers.repository, markers.file)
+    file = f"x = {names}"
+    fill_in = needed_fill_in(tokenizer, "suffix", 1000)
+    assert file in tokenizer.decode(fill_in.file("a.py", file))
+    tokens = fill_in.prompt(file, fill_in.suffix(file), file)
+    assert tokenizer.decode(tokens) == file * 3
+    made = len(names) - len(markers.ends)
+    assert sum(token in tokenizer.special_ids for token in tokens) == made
 
 
 def test_a_prefix_may_be_tokens() -> None:
