@@ -19,6 +19,7 @@ __all__ = [
     "BATCH_LINE",
     "BATCH_LINES",
     "BIASES",
+    "BIAS_TEXTS",
     "BODIES_BEFORE",
     "BODY",
     "BODY_SECONDS",
@@ -151,6 +152,12 @@ BAD_WORDS_TEXT = Limit(
     most=65_536, unit="characters", what="bad words of a request together", answer="400, `bad_words`"
 )
 BIASES = Limit(most=4096, unit="tokens", what="tokens in `logit_bias`", answer="400, `logit_bias`")
+BIAS_TEXTS = Limit(
+    most=65_536,
+    unit="characters",
+    what="texts in `logit_bias` of `/infill` together",
+    answer="400, `logit_bias`",
+)
 LISTED_TOKENS = Limit(
     most=2**18, unit="tokens", what="tokens in `allowed_token_ids`", answer="400, `allowed_token_ids`"
 )

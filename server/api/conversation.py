@@ -10,11 +10,9 @@ import msgspec
 from starlette.requests import Request
 
 from turnout.core import limits
-from turnout.core.errors import RequestError
-from turnout.core.types.pooling import NO_TEXT
 from turnout.core.types.request import RequestSpec
 from turnout.server.api.context import Context, context_of
-from turnout.server.api.prompts import TOKEN_BYTES, fitting
+from turnout.server.api.prompts import TOKEN_BYTES, check_generates, fitting
 from turnout.server.api.request_sizes import check_copies, check_logprobs
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.generation.generation import Generation
@@ -110,8 +108,7 @@ def _prepared(
     as_fits: bool,
     before: Sequence[int],
 ) -> _Prepared:
-    if (pooling := arm.client.ready.pooling) is not None and not pooling.generates:
-        raise RequestError(NO_TEXT, "model")
+    check_generates(arm)
     params = engine_params(body.sampling_params(arm.client.ready.defaults), arm.tokenizer)
     check_copies(params, 1)
     text = conversation_text(templates, arm.format, body.messages, body, body.described())

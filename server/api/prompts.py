@@ -10,6 +10,7 @@ import msgspec
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
+from turnout.core.types.pooling import NO_TEXT
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.api.request_sizes import check_copies, check_logprobs, check_repetition
@@ -18,12 +19,21 @@ from turnout.server.fleet.arms import ServedArm
 from turnout.server.http.access.auth import Client
 from turnout.server.http.request_memory import HeldMemory
 from turnout.server.protocol.completions import CompletionRequest, Prompt
+from turnout.server.protocol.field_names import client_names
 from turnout.text.engine_params import engine_params
 from turnout.text.prompt.fill_in import FillIn, needed_fill_in
 from turnout.text.prompt.truncation import encoded, last_tokens
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["TOKEN_BYTES", "PreparedPrompts", "ended_by", "fitting", "prepared_prompts", "tokenized"]
+__all__ = [
+    "TOKEN_BYTES",
+    "PreparedPrompts",
+    "check_generates",
+    "ended_by",
+    "fitting",
+    "prepared_prompts",
+    "tokenized",
+]
 
 TOKEN_BYTES = 16
 """What a token of a prompt takes, which is in several lists at times."""
@@ -57,6 +67,7 @@ async def prepared_prompts(
     before: Sequence[int] = (),
 ) -> PreparedPrompts:
     """Raises RequestError, Overloaded. `before`: tokens in front of each prompt."""
+    check_generates(arm)
     ready, tokenizer = arm.client.ready, arm.tokenizer
     limit = ready.max_model_len
 
@@ -70,7 +81,8 @@ async def prepared_prompts(
     fill_in = needed_fill_in(tokenizer, "suffix", limit) if body.suffix else None
     if fill_in is not None:
         params = ended_by(fill_in, params, ready.vocab_size)
-        suffix = await texts.run(len(body.suffix or ""), partial(fill_in.suffix, body.suffix or ""))
+        with client_names({"prompt": "suffix"}):
+            suffix = await texts.run(len(body.suffix or ""), partial(fill_in.suffix, body.suffix or ""))
         read: Reader = partial(_filled, fill_in, suffix, limit)
     else:
         read = _reader(body, arm)
@@ -98,6 +110,12 @@ async def prepared_prompts(
     )
     check_repetition("echo", echoes, params.n)
     return PreparedPrompts(requests, [echo for echo in echoes for _ in range(body.n or 1)])
+
+
+def check_generates(arm: ServedArm) -> None:
+    """Raises RequestError for a model that gives embeddings or scores alone."""
+    if (pooling := arm.client.ready.pooling) is not None and not pooling.generates:
+        raise RequestError(NO_TEXT, "model")
 
 
 def ended_by(fill_in: FillIn, params: SamplingParams, vocab_size: int) -> SamplingParams:

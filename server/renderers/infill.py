@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.server.generation.generation import Generation
-from turnout.server.protocol.infill import Infilled, Timings
+from turnout.server.protocol.infill import Infilled, Timings, chosen_fields
 from turnout.server.renderers.renderer import Renderer
 from turnout.text.choice_text import TextDelta
 
@@ -21,6 +22,8 @@ class InfillRenderer(Renderer):
     """The one choice."""
 
     model: str
+    fields: Sequence[str] | None = None
+    """Those of a stream's last event; None: all."""
     begun: float = field(default_factory=monotonic)
     """When the request came, in seconds."""
     _end: TextDelta | None = field(default=None, init=False)
@@ -40,7 +43,9 @@ class InfillRenderer(Renderer):
         return _event(self._piece(delta.text, generation))
 
     def closing(self, generation: Generation) -> bytes:
-        return b"" if self._end is None else _event(self._last("", self._end, generation))
+        if self._end is None:
+            return b""
+        return _event(chosen_fields(self._last("", self._end, generation), self.fields))
 
     def end(self) -> bytes:
         return b""
@@ -73,5 +78,5 @@ def _pace(tokens: int, seconds: float) -> tuple[int, float, float, float]:
     return tokens, 1000 * seconds, 1000 * seconds / max(tokens, 1), tokens / seconds
 
 
-def _event(content: Infilled) -> bytes:
+def _event(content: Infilled | dict[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode(content) + b"\n\n"

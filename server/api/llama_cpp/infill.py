@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -13,7 +11,7 @@ from starlette.responses import Response
 
 from turnout.core.errors import RequestError
 from turnout.server.api.context import context_of
-from turnout.server.api.prompts import prepared_prompts
+from turnout.server.api.prompts import check_generates, prepared_prompts
 from turnout.server.api.respond import respond
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.generation.generation import Generation
@@ -25,9 +23,11 @@ from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import operation
 from turnout.server.http.pieces import PieceResponse
 from turnout.server.http.request_memory import held_memory
-from turnout.server.protocol.infill import Infilled, InfillPrompt, InfillRequest
+from turnout.server.protocol.field_names import client_names
+from turnout.server.protocol.infill import NEVER, Infilled, InfillPrompt, InfillRequest, chosen_fields
 from turnout.server.renderers.infill import InfillRenderer
-from turnout.text.prompt.fill_in import FillIn, needed_fill_in
+from turnout.text.prompt.fill_in import NO_FILL_IN, FillIn, fill_in_of
+from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["infill"]
 
@@ -38,7 +38,8 @@ async def infill(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, InfillRequest, limit=context.config.max_body_size)
     context = context.of(asked.model)
-    renderer, id = InfillRenderer(context.model_name), f"infill-{uuid.uuid4().hex}"
+    renderer = InfillRenderer(context.model_name, asked.response_fields)
+    id = f"infill-{uuid.uuid4().hex}"
     async with context.assigned_arm(request, None, id, stream=asked.stream) as arm:
         body = await while_connected(
             request.receive, context.texts.run(asked.size, partial(_completion, arm, asked))
@@ -52,44 +53,51 @@ async def infill(request: Request) -> Response:
             requests = prepared.requests
             generation = Generation(arm.client, arm.tokenizer, metrics, requests, 1, prompt_only=only)
             response = await respond(request, generation, renderer, stream=asked.stream)
-        if asked.stream or asked.response_fields is None:
+        if asked.stream or not asked.response_fields:
             return response
         whole = await response.gathered() if isinstance(response, PieceResponse) else bytes(response.body)
-        return JsonResponse(_chosen(msgspec.json.decode(whole), asked.response_fields))
+        return JsonResponse(chosen_fields(msgspec.json.decode(whole, type=Infilled), asked.response_fields))
 
 
 def _completion(arm: ServedArm, asked: InfillRequest) -> InfillPrompt:
+    check_generates(arm)
     ready = arm.client.ready
-    fill_in = needed_fill_in(arm.tokenizer, "input_suffix", ready.max_model_len)
+    fill_in = fill_in_of(arm.tokenizer, ready.max_model_len)
+    if fill_in is None:
+        raise RequestError(NO_FILL_IN, "model")
     ends = [token for token in fill_in.ends if token < ready.vocab_size]
+    never = [*ends, *ready.eos_token_ids] if asked.ignore_eos else []
+    biases = {**_biases(arm.tokenizer, asked), **dict.fromkeys(never, NEVER)}
     prompt = _prompt(fill_in, asked, ready.max_model_len)
-    return validate_body(asked.fields(prompt, ends), InfillPrompt, may_be_deep=False)
+    return validate_body(asked.fields(prompt, ends, biases), InfillPrompt, may_be_deep=False)
 
 
 def _prompt(fill_in: FillIn, asked: InfillRequest, context: int) -> list[int]:
-    """The tokens of the prompt, with as many of the other files as fit, the last ones.
+    """The tokens of the prompt, with as many of the other files as fit beside `n_predict`, the last ones.
 
     Raises RequestError where it does not fit without them.
     """
-    own = fill_in.prompt(asked.input_prefix, fill_in.suffix(asked.input_suffix), asked.prompt)
-    room = context - max(1, asked.n_predict)
-    if len(own) > room:
+    with client_names({"prompt": "input_prefix"}):
+        prefix = fill_in.tokens(asked.input_prefix)
+    with client_names({"prompt": "input_suffix"}):
+        suffix = fill_in.suffix(asked.input_suffix)
+    own = fill_in.prompt(prefix, suffix, asked.prompt)
+    if len(own) >= context:
+        texts = ("input_prefix", "input_suffix", "prompt")
         raise RequestError(
-            f"prefix, suffix and prompt have {len(own):,} tokens, but the context has room for {room:,} "
-            "beside n_predict; send less of the file",
-            "input_prefix",
+            f"prefix, suffix and prompt have {len(own):,} tokens, but the context has room for "
+            f"{context - 1:,} beside one to generate; send less of the file",
+            max(texts, key=lambda name: len(getattr(asked, name))),
         )
-    files = [fill_in.file(file.filename, file.text) for file in asked.input_extra]
-    return fill_in.behind(files, own, room)
+    with client_names({"prompt": "input_extra"}):
+        files = [fill_in.file(file.filename, file.text) for file in asked.input_extra]
+    return fill_in.behind(files, own, context - max(1, asked.n_predict))
 
 
-def _chosen(body: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """These fields of a response; those that it does not have are left out. A slash leads into a field."""
-    found: dict[str, Any] = {}
-    for path in fields:
-        value: Any = body
-        for name in path.split("/"):
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is not None:
-            found[path] = value
+def _biases(tokenizer: Tokenizer, asked: InfillRequest) -> dict[int, float]:
+    """The bias of each token; those of one that is named several times are added, as llama.cpp does."""
+    found: dict[int, float] = {}
+    for token, bias in asked.logit_bias or ():
+        for id in tokenizer.encode_literally(token) if isinstance(token, str) else (token,):
+            found[id] = max(NEVER, min(found.get(id, 0.0) + bias, -NEVER))
     return found

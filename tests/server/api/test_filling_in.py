@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import openai
 import pytest
@@ -23,11 +24,24 @@ PROMPT = "<fim_prefix>def f():<fim_suffix>\n    return x<fim_middle>"
 @pytest.fixture(scope="module")
 def coder() -> Iterator[RunningServer]:
     """Its tokenizer is StarCoder's in small; the engine repeats the prompt."""
+    with served() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def repository_coder() -> Iterator[RunningServer]:
+    """Its tokenizer is StarCoder2's in small, with tokens before other files."""
+    with served("<repo_name>", "<file_sep>") as server:
+        yield server
+
+
+@contextmanager
+def served(*more: str) -> Iterator[RunningServer]:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Backend(models.BPE(vocab={letter: id for id, letter in enumerate(alphabet)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
-    markers = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<fim_pad>")
+    markers = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<fim_pad>", *more)
     backend.add_special_tokens([AddedToken(marker, normalized=False) for marker in markers])
     with running(Tokenizer(backend), EngineConfig(model="echo"), ServerConfig()) as server:
         yield server
@@ -69,6 +83,20 @@ def test_control_tokens_in_the_file_are_plain_text(coder: RunningServer) -> None
     answer = coder.post(INFILL, **body, n_predict=200).json()
     assert answer["content"].startswith(f"--- snippet ---\n\n{file}\n{file * 3}"), "control tokens are hidden"
     assert answer["tokens_evaluated"] == 3 + len(f"--- snippet ---\n\n{file}\n{file * 3}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": "a" * 40_000, "suffix": "b"}, "prompt"),
+        ({"prompt": "a", "suffix": "b" * 40_000}, "suffix"),
+    ],
+)
+def test_a_text_that_is_too_long_is_named(
+    coder: RunningServer, fields: dict[str, object], param: str
+) -> None:
+    refused = coder.post(COMPLETIONS, **fields)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == param
 
 
 @pytest.mark.parametrize(("fields", "param"), EXCLUDED)
@@ -146,6 +174,37 @@ def test_fields_are_chosen_of_large_answers_too(
     assert answer.status_code == 200 and answer.json().keys() == {"content"}
 
 
+def test_no_chosen_field_means_all_of_them(coder: RunningServer) -> None:
+    answer = coder.post(INFILL, input_prefix="abc", n_predict=2, response_fields=[]).json()
+    assert {"content", "stop", "timings"} <= answer.keys()
+
+
+def test_the_last_event_of_a_stream_has_the_chosen_fields(coder: RunningServer) -> None:
+    chosen = ["stop", "timings/predicted_n", "nothing"]
+    body = {"input_prefix": "abcd", "n_predict": 3, "stream": True, "response_fields": chosen}
+    lines = [line for line in coder.post(INFILL, **body).text.split("\n\n") if line]
+    *before, last = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert last == {"stop": True, "timings/predicted_n": 3}
+    assert "".join(event["content"] for event in before) == "ab"
+
+
+def test_more_tokens_than_fit_are_as_many_as_fit(coder: RunningServer) -> None:
+    """As in llama.cpp. The prefix was refused, with a room of -76 tokens."""
+    asked = {"input_prefix": "a" * 500, "input_suffix": "b", "input_extra": [{"text": "c"}]}
+    for n_predict in (8, 100, 600, 10**9):
+        answer = coder.post(INFILL, **asked, n_predict=n_predict).json()
+        assert (answer["tokens_evaluated"], answer["tokens_predicted"]) == (504, 8)
+
+
+def test_infill_goes_on_after_the_ends_that_it_ignores(repository_coder: RunningServer) -> None:
+    extra = [{"text": "x"}]
+    by_token = repository_coder.post(INFILL, input_prefix="a", input_extra=extra).json()
+    assert (by_token["content"], by_token["stop_type"]) == ("", "eos"), "the prompt begins with <repo_name>"
+    body = {"input_prefix": "a" + END, "input_extra": extra, "n_predict": 40, "ignore_eos": True}
+    answer = repository_coder.post(INFILL, **body).json()
+    assert (answer["tokens_predicted"], answer["stop_type"]) == (40, "limit")
+
+
 def test_infill_has_other_files_as_far_as_they_fit(coder: RunningServer) -> None:
     extra = [{"filename": "a.py", "text": "x" * 400}, {"text": "y" * 400}]
     answer = coder.post(INFILL, input_prefix="abc", input_extra=extra, n_predict=30).json()
@@ -161,6 +220,21 @@ def test_infill_has_other_files_as_far_as_they_fit(coder: RunningServer) -> None
         ({"input_extra": [{}]}, "input_extra[0].text"),
         ({"mirostat": 2}, "mirostat"),
         ({"temperature": -1}, "temperature"),
+        ({"input_prefix": "a" * 40_000}, "input_prefix"),
+        ({"input_suffix": "a" * 40_000}, "input_suffix"),
+        ({"input_suffix": "a" * 600}, "input_suffix"),
+        ({"prompt": "a" * 600}, "prompt"),
+        ({"input_extra": [{"text": "a" * 40_000}]}, "input_extra"),
+        ({"logit_bias": 1}, "logit_bias"),
+        ({"logit_bias": [[65]]}, "logit_bias"),
+        ({"logit_bias": [[65, True]]}, "logit_bias"),
+        ({"logit_bias": [[1.5, 1]]}, "logit_bias"),
+        ({"logit_bias": [[10**6, 1]]}, "logit_bias"),
+        ({"logit_bias": [[-1, 1]]}, "logit_bias"),
+        ({"logit_bias": [[2**63, 1]]}, "logit_bias"),
+        ({"logit_bias": {str(2**63): 1}}, "logit_bias"),
+        ({"logit_bias": [[65, 1]] * 4097}, "logit_bias"),
+        ({"logit_bias": [["a" * 70_000, 1]]}, "logit_bias"),
     ],
 )
 def test_infill_refuses_by_name(coder: RunningServer, fields: dict[str, object], param: str) -> None:
@@ -169,5 +243,7 @@ def test_infill_refuses_by_name(coder: RunningServer, fields: dict[str, object],
 
 
 def test_infill_of_a_model_that_cannot(server: RunningServer) -> None:
+    """The error named `input_suffix`, which the client had not sent."""
     refused = server.post(INFILL, input_prefix="a")
     assert refused.status_code == 400 and "no tokens for that" in refused.json()["error"]["message"]
+    assert refused.json()["error"]["param"] == "model" and "leave out" not in refused.text
