@@ -33,6 +33,7 @@ async def embeddings(request: Request) -> Response:
     async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body)
+        # OpenAI's client asks for base64 by itself, and makes one vector of what it gets.
         show = in_base64 if body.encoding_format == "base64" and not _per_token(pooled) else numbers
 
         def answer(created: int) -> EmbeddingList:
@@ -52,7 +53,7 @@ async def pooling(request: Request) -> Response:
     async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
         pooled = await _pooled(asked, body)
-        show = in_base64 if body.encoding_format == "base64" and not _per_token(pooled) else numbers
+        show = in_base64 if body.encoding_format == "base64" else numbers
 
         def answer(created: int) -> PooledList:
             data = [PooledText(number, show(each)) for number, each in enumerate(pooled.found)]
@@ -68,6 +69,10 @@ async def _pooled(asked: Asked, body: EmbeddingRequest) -> PooledTexts:
     if not body.messages:
         before = prompt_named(facts, body.prompt_name, body.input_type)
         return await asked.pooled(Texts(body.input, params, before, body.add_special_tokens))
+    if not asked.arm.tokenizer.has_chat_template:
+        raise RequestError(
+            "this model has no chat template, so it cannot embed a conversation; send input", "messages"
+        )
     context, messages = asked.context, body.messages
     options = ChatOptions(add_generation_prompt=False)
     render = partial(conversation_text, context.templates, asked.arm.format, messages, options)

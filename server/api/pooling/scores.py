@@ -157,21 +157,30 @@ async def _by_similarity(
     body = asked.body
     assert isinstance(body, PairRequest)
     before_queries, before_others = _before_queries(facts, body), prompt_named(facts, None, "document")
-    queries = list(dict.fromkeys(one for one, _ in pairs))
-    others = list(dict.fromkeys(two for _, two in pairs))
+    queries, others = (_places(texts) for texts in zip(*pairs, strict=True))
     params = PoolingParams()
-    of_queries = await asked.pooled(Texts(queries, params, before_queries), named.first)
-    of_others = await asked.pooled(Texts(others, params, before_others), named.second, most)
+    first = Texts(list(queries), params, before_queries, numbers=list(queries.values()))
+    second = Texts(list(others), params, before_others, numbers=list(others.values()))
+    of_queries = await asked.pooled(first, named.first)
+    of_others = await asked.pooled(second, named.second, most)
     one, two = (
         dict(zip(queries, of_queries.found, strict=True)),
         dict(zip(others, of_others.found, strict=True)),
     )
 
     def compare() -> list[float]:
-        return [similarity(facts.similarity, one[first], two[second]) for first, second in pairs]
+        return [similarity(facts.similarity, one[query], two[other]) for query, other in pairs]
 
     tokens = of_queries.tokens + of_others.tokens
     return _Scored(await asked.context.rendering.run(compare), PoolingUsage(tokens, tokens))
+
+
+def _places(texts: Sequence[str]) -> dict[str, int]:
+    """The first place of each text."""
+    places: dict[str, int] = {}
+    for at, text in enumerate(texts):
+        places.setdefault(text, at)
+    return places
 
 
 def _before_queries(facts: PoolingFacts, body: PairRequest) -> str:

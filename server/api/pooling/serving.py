@@ -20,7 +20,7 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.pooling import Pooled
 from turnout.core.types.request import RequestSpec, Traced
 from turnout.server.api.context import Context
-from turnout.server.api.pooling.texts import Texts, named, prepared_texts
+from turnout.server.api.pooling.texts import Texts, named, numbered, prepared_texts
 from turnout.server.api.respond import LARGE
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.fleet.models.waiting import entry_of
@@ -79,7 +79,7 @@ class Asked:
             count_tokens(self.request, lambda: tokens)
             try:
                 with memory.growing():
-                    found = await while_connected(self.request.receive, self._served(specs, answer))
+                    found = await while_connected(self.request.receive, self._served(specs, of, answer))
                     memory.add(JSON_BYTES * sum(len(each.data) for each in found))
             except RequestError:
                 count_tokens(self.request, lambda: 0)
@@ -89,7 +89,7 @@ class Asked:
         self.context.metrics[self.arm.name].pooled(endpoint, len(specs), tokens)
         return PooledTexts(found, tokens)
 
-    async def _served(self, specs: Sequence[RequestSpec], answer: _Answer) -> list[Pooled]:
+    async def _served(self, specs: Sequence[RequestSpec], of: Texts, answer: _Answer) -> list[Pooled]:
         found: dict[int, Pooled] = {}
         metrics = self.context.metrics[self.arm.name]
         began = metrics.clock()
@@ -97,7 +97,7 @@ class Asked:
         async def serve(
             number: int, submit: Callable[[RequestSpec], AsyncGenerator[Delta, None]]
         ) -> AsyncGenerator[None, None]:
-            with RequestMeter(metrics, specs[number], began) as meter:
+            with numbered(of, number), RequestMeter(metrics, specs[number], began) as meter:
                 async with aclosing(submit(specs[number])) as deltas:
                     async for delta in deltas:
                         if delta.begun is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,11 +23,16 @@ from turnout.server.http.request_memory import HeldMemory
 from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.pooling.requests import PooledRequest
 from turnout.text.prompt.pooling_tokens import TextTokens, pair_tokens, text_tokens
+from turnout.text.text_length import TextTooLong
 
-__all__ = ["Pair", "Texts", "facts_of", "named", "prepared_texts"]
+__all__ = ["Pair", "Texts", "facts_of", "named", "numbered", "prepared_texts"]
 
 ANSWER_BYTES = 3 * 2**10
 """What a text takes besides its tokens and its vector."""
+TEXTS = ("prompt", "input")
+"""What errors about a text call the field that has it."""
+SUBJECT = re.compile(r"(?:the|a) (?:prompt|text|pair)\b")
+"""What an error about a text begins with."""
 
 
 class Pair(NamedTuple):
@@ -50,6 +56,11 @@ class Texts(NamedTuple):
     """The tokenizer adds its own tokens."""
     most_of_second: int | None = None
     """Tokens that are kept of a pair's second text; the pair is then cut to what the model takes."""
+    numbers: Sequence[int] | None = None
+    """Where the request has each text; None: in this order."""
+
+    def number(self, at: int) -> int:
+        return at if self.numbers is None else self.numbers[at]
 
 
 def facts_of(arm: ServedArm) -> PoolingFacts:
@@ -66,8 +77,21 @@ def named(field: str) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        if error.param in ("prompt", "input"):
+        if error.param in TEXTS:
             error.param = field
+        raise
+
+
+@contextmanager
+def numbered(of: Texts, at: int) -> Iterator[None]:
+    """Makes errors about a text, raised in the block, name the one at `at`, where there are several."""
+    try:
+        yield
+    except RequestError as error:
+        if len(of.texts) > 1 and error.param in TEXTS:
+            name = f"{'pair' if isinstance(of.texts[at], Pair) else 'text'} {of.number(at)}"
+            found = SUBJECT.match(str(error))
+            error.args = (f"{name}{str(error)[found.end() :]}" if found else f"{name}: {error}",)
         raise
 
 
@@ -88,8 +112,8 @@ async def prepared_texts(
     memory.add(ANSWER_BYTES * len(of.texts))
     limit = _limit(arm)
     keep = _kept(body.truncate_prompt_tokens, limit) if most is None else min(most, limit)
-    read = partial(_read, arm, of, limit, keep)
-    prompts = await tokenized(context.texts, of.texts, read, memory, _work)
+    read = partial(_read_numbered, arm, body, of, limit, keep)
+    prompts = await tokenized(context.texts, list(enumerate(of.texts)), read, memory, _work)
     return [_spec(body, f"{id}-{number}", prompt, of.params, client) for number, prompt in enumerate(prompts)]
 
 
@@ -106,6 +130,16 @@ class _Tokens(list[int]):
     """Token ids, of which `second_text` is as `PoolingParams` has it."""
 
     second_text = 0
+
+
+def _read_numbered(
+    arm: ServedArm, body: PooledRequest, of: Texts, limit: int, keep: int | None, text: tuple[int, Text]
+) -> list[int]:
+    with numbered(of, text[0]):
+        try:
+            return _read(arm, of, limit, keep, text[1])
+        except TextTooLong as error:
+            raise TextTooLong(f"{error} or set {body.CUT_BY}", error.param) from None
 
 
 def _read(arm: ServedArm, of: Texts, limit: int, keep: int | None, text: Text) -> list[int]:
@@ -170,5 +204,6 @@ def _spec(
     )
 
 
-def _work(text: Text) -> int:
+def _work(numbered: tuple[int, Text]) -> int:
+    _, text = numbered
     return sum(map(len, text)) if isinstance(text, Pair) else len(text)

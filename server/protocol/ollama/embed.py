@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from pydantic import Field, SkipValidation, field_validator
@@ -18,6 +18,8 @@ __all__ = ["Embedded", "OllamaEmbed", "OllamaEmbeddings", "OneEmbedded"]
 
 class _Ollama(PooledRequest):
     """What both requests have."""
+
+    CUT_BY: ClassVar[str] = "truncate"
 
     options: dict[str, Any] | None = None
     """How to generate, which embeddings do not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validator, model_validator
 
@@ -33,6 +33,9 @@ class PooledRequest(BaseModel):
     """What requests that generate nothing have in common. None means: not given."""
 
     model_config = ConfigDict(strict=True, extra="allow")
+
+    CUT_BY: ClassVar[str] = "truncate_prompt_tokens"
+    """What errors call the field by which texts that are too long are cut."""
 
     model: str | None = None
     """Another name than the served one gets 404. Default: the served one."""
@@ -85,7 +88,8 @@ class EmbeddingRequest(_Inputs):
     messages: Messages | None = None
     """vLLM's. A conversation in place of `input`."""
     encoding_format: Format = "float"
-    """`base64`: float32, the low byte first."""
+    """`base64`: float32, the low byte first. Embeddings of each token follow one another there, as in vLLM;
+    `/v1/embeddings` lists them as numbers in any case."""
     dimensions: int | None = None
     """Keep so many leading numbers of each embedding, normalized after that."""
     normalize: bool | None = None

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 QUERY = "how is a replica drained?"
 TEXTS = ["drain a replica", "blocks of keys and values", "the scheduler plans a step " * 8, "a"]
 LONG = "word " * 5000
+MESSAGES = [{"role": "user", "content": "a"}]
 LABELS = {0: "question", 1: "answer", 2: "neither"}
 CLASSIFIER = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 
@@ -143,6 +144,14 @@ def test_a_classifier_classifies(server: Encoders, path: str) -> None:
         ("/v1/rerank", {"model": "classes", "query": "a", "documents": ["b"]}, "gives 3 scores"),
         ("/v1/score", {"model": "classes", "text_1": "a", "text_2": "b"}, "gives 3 scores"),
         ("/v1/completions", {"model": "rerank", "prompt": "a"}, "the model generates no text"),
+        ("/infill", {"model": "embed", "input_prefix": "a"}, "the model generates no text"),
+        ("/v1/completions", {"model": "embed", "prompt": "a", "suffix": "b"}, "the model generates no text"),
+        (
+            "/v1/embeddings",
+            {"model": "embed", "messages": MESSAGES},
+            "cannot embed a conversation; send input",
+        ),
+        ("/v1/rerank", {"model": "rerank", "query": "a", "documents": ["b", LONG]}, "pair 1 has "),
         ("/v1/embeddings", {"model": "embed", "input": "a", "dimensions": 129}, "vectors have 128"),
         ("/v1/embeddings", {"model": "embed", "input": ["a", ""]}, "text 1 is empty"),
         ("/v1/embeddings", {"model": "embed", "input": LONG}, "at most 512 are read"),

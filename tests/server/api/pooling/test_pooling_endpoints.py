@@ -70,6 +70,16 @@ def test_base64_holds_the_same_numbers(server: TinyServer) -> None:
     assert numbers.tolist() == one
 
 
+def test_base64_of_each_token_holds_the_same_numbers(server: TinyServer) -> None:
+    """As in vLLM, one token's after the other's. They were a list of floats."""
+    asked = {"input": ["one two three", "four"], "task": "token_embed"}
+    plain = answer(server, "/pooling", **asked)["data"]
+    coded = answer(server, "/pooling", **asked, encoding_format="base64")["data"]
+    for numbers, text in zip(plain, coded, strict=True):
+        flat = array("f", base64.b64decode(text["data"]))
+        assert flat.tolist() == [number for token in numbers["data"] for number in token]
+
+
 def test_embeddings_are_cut_and_normalized_as_asked(server: TinyServer) -> None:
     (raw,) = vectors(server, input="one", normalize=False)
     (cut,) = vectors(server, input="one", dimensions=8)
@@ -100,6 +110,21 @@ def test_the_pooling_of_a_request(server: TinyServer) -> None:
     assert len({tuple(each) for each in found.values()}) == 3
     (tokens,) = answer(server, "/pooling", input="one two three", task="token_embed")["data"]
     assert len(tokens["data"][0]) == SIZE and tokens["data"][-1] == pytest.approx(found["last"], abs=1e-6)
+
+
+def test_a_conversation_without_a_template_is_refused(tmp_path: Path) -> None:
+    """The error sent the client to /v1/completions."""
+    folder = tmp_path / "embedder"
+    shutil.copytree(Path(turnout.__file__).parent / "models" / "tiny" / "turnout-tiny", folder)
+    (folder / "chat_template.jinja").unlink()
+    server = TinyServer("--pooling", "mean", model=str(folder))
+    try:
+        for path in (EMBEDDINGS, "/pooling"):
+            refused = post(server, path, messages=[{"role": "user", "content": "hello"}])
+            assert refused.status_code == 400 and refused.json()["error"]["param"] == "messages"
+            assert refused.json()["error"]["message"].endswith("cannot embed a conversation; send input")
+    finally:
+        server.end()
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/v2/rerank"])
@@ -207,6 +232,26 @@ def test_what_is_wrong_is_said(
     error = response.json()["error"]
     assert response.status_code == 400 and error["param"] == param, error
     assert any(part in error["message"] for part in message.split("|")), error
+
+
+@pytest.mark.parametrize("text", ["a b " * 2000, LONG * 40, [65] * 2049])
+def test_a_text_too_long_is_named_with_what_cuts_it(server: TinyServer, text: Any) -> None:
+    """The error named neither the text nor truncate_prompt_tokens."""
+    for path in (EMBEDDINGS, "/pooling"):
+        error = post(server, path, input=["a", text, "b"]).json()["error"]
+        assert error["message"].startswith("text 1 has ") and error["param"] == "input", error
+        assert error["message"].endswith("or set truncate_prompt_tokens"), error
+        error = post(server, path, input=text).json()["error"]
+        assert error["message"].startswith(("the text has ", "the prompt has ")), error
+
+
+def test_a_text_too_long_is_named_by_its_place_in_the_request(server: TinyServer) -> None:
+    """Texts that are the same are embedded once."""
+    for path, field, one in (("/v1/rerank", "documents", "query"), ("/v1/score", "text_2", "text_1")):
+        error = post(server, path, **{one: "a", field: ["b", "b", LONG]}).json()["error"]
+        assert error["message"].startswith("text 2 has ") and error["param"] == field, error
+    error = post(server, "/api/embed", input=["a", LONG], truncate=False).json()["error"]
+    assert error.startswith("text 1 has ") and error.endswith("or set truncate"), error
 
 
 def test_a_million_texts_are_refused_before_they_are_read(server: TinyServer) -> None:
