@@ -142,7 +142,7 @@ def test_log_probabilities_are_of_the_answer(oai: openai.OpenAI, script: Script,
     told = [(chunk.delta.content, chunk.logprobs.content or []) for chunk in chunks if chunk.logprobs]
     assert not any(entries for content, entries in told if content is None)
     texts = [(content, "".join(entry.token for entry in entries)) for content, entries in told if content]
-    assert texts[:-1] and all(tokens == content for content, tokens in texts[:-1])
+    assert texts and all(tokens == content for content, tokens in texts[:-1])
     assert "".join(entry.token for _, entries in told for entry in entries) == "Let me look.\n"
 
 
