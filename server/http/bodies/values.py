@@ -114,19 +114,18 @@ def _parse(body: bytearray, decode: Callable[[bytearray], Any]) -> Any:
         return decode(body)
     except RecursionError:
         raise _too_deep() from None
-    except UnicodeDecodeError:  # which counts from the beginning of a text
-        reason = f"it is not UTF-8: {_bad_byte(body)}"
-    except msgspec.DecodeError as error:
-        reason = str(error)
-    raise RequestError(f"the request's body is not valid JSON: {reason}")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"the request's body is not valid JSON: {_reason(body, error)}") from None
 
 
-def _bad_byte(body: bytearray) -> str:
+def _reason(body: bytearray, error: Exception) -> str:
+    """Why a body is not JSON. The library counts the bytes of a wrong text from the text's beginning, or does
+    not say where it is wrong."""
     try:
         body.decode()
-    except UnicodeDecodeError as error:
-        return f"{error.reason} (byte {error.start})"
-    return "it has half of a surrogate pair"
+    except UnicodeDecodeError as wrong:
+        return f"it is not UTF-8: {wrong.reason} (byte {wrong.start})"
+    return str(error)
 
 
 def _is_too_deep(content: object) -> bool:

@@ -118,11 +118,12 @@ PATHS = [
         "compressed content",
         COMPLETIONS,
         b"\x1f\x8b\x08\x00" + b"\0" * 100,
+        415,
         headers={"Content-Encoding": "gzip"},
     ),
     Attack("two objects", COMPLETIONS, b'{"prompt": "a"}{"prompt": "b"}'),
     Attack("the same field twice", COMPLETIONS, b'{"prompt": 5, "prompt": "a", "max_tokens": 1}', 200),
-    Attack("a byte order mark", COMPLETIONS, b'\xef\xbb\xbf{"prompt": "a"}'),
+    Attack("a byte order mark", COMPLETIONS, b'\xef\xbb\xbf{"prompt": "a"}', 200),
     Attack("UTF-16", COMPLETIONS, '{"prompt": "a"}'.encode("utf-16")),
 ]
 PARAMETERS = [
