@@ -129,7 +129,8 @@ def _follow(server: _Server, report: Mapping[str, Any]) -> None:
 def _line(report: Mapping[str, Any]) -> str:
     changes = ", ".join(f"{name}={value}" for name, value in report["changes"].items())
     reason = f": {report['reason']}" if report["reason"] else ""
-    return f"{report['state']}, {report['replaced']} of {report['replicas']} replicas; {changes}{reason}"
+    changed = f"; {changes}" if changes else ""
+    return f"{report['state']}, {report['replaced']} of {report['replicas']} replicas{changed}{reason}"
 
 
 async def _ask(server: _Server, body: Mapping[str, object] | None) -> Any:

@@ -102,12 +102,14 @@ def naming(*where: object) -> Iterator[None]:
 def _load(file: Path) -> Mapping[object, object]:
     import yaml  # imported here, so that only commands with a config file wait for it
 
+    from turnout.cli.options.strict_yaml import load_yaml
+
     try:
         with file.open("rb") as opened:
             text = opened.read(limits.CONFIG_FILE.whole + 1)
         if len(text) > limits.CONFIG_FILE.whole:
             raise ConfigError(f"the config file {file} is larger than {limits.CONFIG_FILE.amount}")
-        content = yaml.safe_load(text.decode())
+        content = load_yaml(text.decode())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config file {file} cannot be read: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date in month 13; [[[[…

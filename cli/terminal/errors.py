@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ __all__ = ["INTERRUPTED", "reported"]
 
 INTERRUPTED = 130
 """The exit code that a shell expects of a program ended by Ctrl-C."""
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Where standard output cannot be written. (A reader that has left is no error.)"""
 
 
 class _Failure(click.ClickException):
@@ -39,6 +43,10 @@ def reported() -> Iterator[None]:
         yield
     except TurnoutError as error:
         raise _Failure(error) from error
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        raise _Failure(TurnoutError(f"the output cannot be written: {error.strerror}")) from error
     except KeyboardInterrupt:
         click.echo(err=True)  # past the terminal's ^C
         raise click.exceptions.Exit(INTERRUPTED) from None

@@ -47,7 +47,7 @@ class Target:
     def __post_init__(self) -> None:
         if self.endpoint in TEXT_ONLY and self.prompts == "tokens":
             raise ConfigError(
-                f"the {self.endpoint} endpoint takes text, not token ids; give prompts=text, too"
+                f"the {self.endpoint} endpoint takes text, not token ids; give --prompts text, too"
             )
         if self.texts > 1 and not self.pools:
             raise ConfigError("texts are for the endpoints embeddings and rerank")

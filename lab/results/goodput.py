@@ -32,6 +32,8 @@ class Goodput:
                     f"goodput {text!r}: unknown metric {metric!r}; "
                     f"known: {known}{did_you_mean(metric, METRICS)}"
                 )
+            if metric in limits:
+                raise ConfigError(f"goodput {text!r}: {metric} is limited twice; give each metric once")
             limits[metric] = _milliseconds(text, limit)
         return cls(limits)
 

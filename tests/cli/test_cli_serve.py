@@ -112,6 +112,8 @@ def test_flags_override_the_file(served: Served, tmp_path: Path) -> None:
         ("port: 1\nport : [", "is not YAML"),
         ("- model", "holds no keys"),
         ("max-num-seqs: 1\nmax_num_seqs: 2", "given twice"),
+        ("scheduler: sjf\nkv: paged\nscheduler: fcfs", "the key 'scheduler' is given twice"),
+        ("scheduler: {mlfq: {levels: 3, levels: 4}}", "the key 'levels' is given twice"),
     ],
 )
 def test_what_a_file_may_not_say(served: Served, tmp_path: Path, text: str, message: str) -> None:

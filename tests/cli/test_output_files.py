@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,14 @@ def test_a_disk_that_is_full_is_told_in_a_line(command: tuple[str, ...]) -> None
     done = run(*command, FULL)
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == f"Error: {FULL} cannot be written: No space left on device"
+
+
+@pytest.mark.skipif(not Path(FULL).exists(), reason="the system has no such device")
+@pytest.mark.parametrize("command", [("plugins",), ("simulate", *SIMULATION)], ids=lambda command: command[0])
+def test_standard_output_that_is_full_is_told_in_a_line(command: tuple[str, ...]) -> None:
+    with open(FULL, "w") as full:
+        program = [sys.executable, "-c", "from turnout.cli.main import main; main()", *command]
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "Error: the output cannot be written: No space left on device"
+    assert "Traceback" not in done.stderr

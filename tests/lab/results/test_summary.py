@@ -101,6 +101,7 @@ def test_good_requests_keep_every_limit() -> None:
     [
         ("tfft:200", "unknown metric 'tfft'; known: ttft, tpot, e2el; did you mean 'ttft'"),
         ("ttft", "must be a number of milliseconds above 0, not ''"),
+        ("ttft:200,tpot:50,ttft:100", "ttft is limited twice"),
         ("ttft:-1", "must be a number of milliseconds above 0, not '-1'"),
     ],
 )

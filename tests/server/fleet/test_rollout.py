@@ -239,6 +239,8 @@ def test_policies_and_pins_reach_the_engines_of_a_rollout(two: RunningServer) ->
 @pytest.mark.slow
 def test_the_command_tells_of_each_step(two: RunningServer) -> None:
     run = CliRunner().invoke
+    none = run(cli, ["rollout", "--url", two.url, "--status"])
+    assert none.exit_code == 0 and none.output == "none, 0 of 2 replicas\n"
     done = run(cli, ["rollout", "--url", two.url, "--scheduler", "sjf"])
     assert done.exit_code == 0 and done.output.splitlines()[-1] == "done, 2 of 2 replicas; scheduler=sjf"
     undone = run(cli, ["rollout", "--url", two.url, "--max-model-len", "9"])
