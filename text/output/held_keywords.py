@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from turnout.text.output.json_notation import with_parts
 
-__all__ = ["check_numbers", "loosened"]
+__all__ = ["check_numbers", "loosened", "narrowed"]
 
 EXACT = 2**53
 """The compiler has numbers as float64: beyond this, another than the one that is meant."""
-BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-VALUES = frozenset({"enum", "const"})
+MOST = 2**63 - 1024
+"""The largest bound that it can have, which float64 has."""
+LOWER, UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+VALUES = ("enum", "const")
 ESCAPED = re.compile(r"\\(.)|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 """In an expression, an escaped character, or a class."""
 NO_ESCAPES = frozenset("bBkZ123456789")
@@ -23,11 +26,11 @@ UNKNOWN = re.compile(r"\(\?(?:[=!>#]|<[=!]|P=)|(?<![(|:])(?<!^)\^|\$(?![)|])(?!$
 
 
 def check_numbers(schema: Any) -> None:
-    """Raises ValueError for a whole number, as a bound or a value, that would become another."""
+    """Raises ValueError for a whole number, as a value or a bound, that would become another."""
 
     def check(part: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in part.items():
-            for number in _inexact(value) if key in BOUNDS | VALUES else ():
+            for number in _inexact(value) if _is_far(key, value) or key in VALUES else ():
                 raise ValueError(
                     f"{key} has {number}, and numbers beyond 2^53 = {EXACT} are not held exactly; use "
                     "smaller ones, or strings"
@@ -35,6 +38,25 @@ def check_numbers(schema: Any) -> None:
         return dict(part)
 
     with_parts(schema, check)
+
+
+def narrowed(schema: Any) -> Any:
+    """A schema whose bounds of large numbers are those next to them, inside, that the compiler can have.
+
+    Schemas of 64-bit integers have such bounds.
+    """
+
+    def narrow(part: Mapping[str, Any]) -> dict[str, Any]:
+        changed = dict(part)
+        for key in UPPER:
+            if _is_number(value := part.get(key)) and value > EXACT:
+                changed[key] = _float_below(min(value, MOST))
+        for key in LOWER:
+            if _is_number(value := part.get(key)) and value < -EXACT:
+                changed[key] = -_float_below(min(-value, MOST))
+        return changed
+
+    return with_parts(schema, narrow)
 
 
 def loosened(schema: Any) -> Any:
@@ -49,9 +71,26 @@ def loosened(schema: Any) -> Any:
 def _is_lost(key: str, value: Any) -> bool:
     if key == "pattern":
         return isinstance(value, str) and not _can_be_searched(value)
-    if key in BOUNDS:
-        return isinstance(value, int | float) and abs(value) > EXACT
-    return key in VALUES and any(True for _ in _inexact(value))
+    return _is_far(key, value) or (key in VALUES and any(True for _ in _inexact(value)))
+
+
+def _is_far(key: str, value: Any) -> bool:
+    """Whether it is a bound beyond which there are only numbers that are not held exactly."""
+    if not _is_number(value):
+        return False
+    if key in UPPER:
+        return value < -EXACT
+    return value > EXACT and (key in LOWER or key == "multipleOf")
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float)
+
+
+def _float_below(number: float) -> int:
+    """The largest whole number up to a positive one that float64 has."""
+    found = float(number)
+    return int(found if found <= number else math.nextafter(found, 0))
 
 
 def _inexact(value: Any) -> Iterator[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.core.errors import RequestError
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.text.output.held_keywords import check_numbers, loosened
+from turnout.text.output.held_keywords import check_numbers, loosened, narrowed
 from turnout.text.output.json_notation import for_compiler, with_parts
 
 __all__ = ["answer_expression", "constraint", "without_descriptions"]
@@ -43,7 +43,7 @@ def constraint(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
             check_numbers(bare)
         except ValueError as error:
             raise RequestError(f"the JSON schema cannot be held: {error}", "structured_outputs") from None
-    compiled, options = for_compiler(bare if strict else loosened(bare))
+    compiled, options = for_compiler(narrowed(bare if strict else loosened(bare)))
     if not strict:
         options["lenient"] = True
     return {**compiled, "x-guidance": options}

@@ -12,7 +12,7 @@ from llguidance import LLMatcher, grammar_from
 
 from turnout.core import limits
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.text.output.held_keywords import check_numbers
+from turnout.text.output.held_keywords import check_numbers, narrowed
 from turnout.text.output.json_notation import for_compiler
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _of_schema(schema: str) -> str:
         elif isinstance(value, str):
             _check_length(value)
     check_numbers(read)
-    compiled, options = for_compiler(read)
+    compiled, options = for_compiler(narrowed(read))
     return LLMatcher.grammar_from_json_schema(compiled, defaults=cast("JsonCompileOptions", options))
 
 
