@@ -24,7 +24,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import parse_options
 from turnout.runner.choices import check_policies
 
-__all__ = ["Arm", "check_arms", "parse_arms"]
+__all__ = ["Arm", "about_arm", "check_arms", "parse_arms"]
 
 _NAME = re.compile(r"\w[\w.-]*")
 _FORM = "expected NAME or NAME:field=value,field=value, such as long:scheduler=ljf"
@@ -66,7 +66,7 @@ def check_arms(arms: Iterable[Arm]) -> None:
         try:
             check_policies(Registry.of(arm.config), arm.config)
         except ConfigError as error:
-            raise _about(arm.name, error) from None
+            raise about_arm(arm.name, error) from None
 
 
 def _parse_arm(text: str, common: EngineConfig) -> Arm:
@@ -83,7 +83,7 @@ def _parse_arm(text: str, common: EngineConfig) -> Arm:
             name, changes, EngineConfig(**kept, **{key: value for key, value in changes.items() if value})
         )
     except ConfigError as error:
-        raise _about(name, error) from None
+        raise about_arm(name, error) from None
 
 
 def _check_fields(changes: Mapping[str, str]) -> None:
@@ -112,5 +112,6 @@ def _quotes_missing(field: str, changes: Mapping[str, str]) -> str:
     return ""
 
 
-def _about(arm: str, error: ConfigError) -> ConfigError:
+def about_arm(arm: str, error: ConfigError) -> ConfigError:
+    """An error that names the arm, in one line."""
     return ConfigError(f"arm {arm!r}: {'; '.join(str(error).splitlines())}")

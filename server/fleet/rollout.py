@@ -176,7 +176,8 @@ class Rollout:
             raise
 
     async def _until_it_can_go(self, old: FleetReplica) -> None:
-        """Wait while no other replica serves, or `old` has lost its engine, which nobody else would try."""
+        """Wait while no other replica serves, and while `old` has lost its engine: ending such a replica ends
+        the attempts to get its engine back."""
         if old.lost:
             logger.warning("the rollout waits until replica %s has an engine again", old.name)
         while old.lost or not any(other.serves for other in self._fleet.replicas if other is not old):

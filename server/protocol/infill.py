@@ -16,7 +16,16 @@ from turnout.server.protocol.completions import PlainPrompt
 from turnout.server.protocol.token_ids import MAX_TOKEN_ID
 from turnout.server.protocol.unsupported import refuse_unsupported
 
-__all__ = ["NEVER", "ExtraFile", "InfillPrompt", "InfillRequest", "Infilled", "Timings", "chosen_fields"]
+__all__ = [
+    "NEVER",
+    "ExtraFile",
+    "InfillPrompt",
+    "InfillRequest",
+    "Infilled",
+    "Timings",
+    "bounded",
+    "chosen_fields",
+]
 
 NEVER = -10_000.0
 """The bias of a token that is never chosen. llama.cpp has minus infinity, which the engine does not take."""
@@ -154,7 +163,7 @@ class InfillRequest(BaseModel):
                 f"the texts have {length:,} characters together; at most {limits.BIAS_TEXTS.whole:,} are "
                 "expected"
             )
-        return [(token, NEVER if bias is False else _bounded(bias)) for token, bias in pairs]
+        return [(token, NEVER if bias is False else bounded(bias)) for token, bias in pairs]
 
     @property
     def size(self) -> int:
@@ -268,5 +277,6 @@ def _key(key: str) -> int | str:
     return int(key) if key.isascii() and key.isdecimal() and len(key) < LONGEST_ID else key
 
 
-def _bounded(bias: float) -> float:
+def bounded(bias: float) -> float:
+    """The bias that the engine takes for one that llama.cpp would."""
     return float(max(NEVER, min(bias, -NEVER)))

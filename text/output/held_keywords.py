@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeGuard
 
-from turnout.text.output.json_notation import with_parts
+from turnout.text.output.json_notation import parts_of, with_parts
 
 __all__ = ["check_numbers", "loosened", "narrowed"]
 
@@ -27,17 +28,12 @@ UNKNOWN = re.compile(r"\(\?(?:[=!>#]|<[=!]|P=)|(?<![(|:])(?<!^)\^|\$(?![)|])(?!$
 
 def check_numbers(schema: Any) -> None:
     """Raises ValueError for a whole number, as a value or a bound, that would become another."""
-
-    def check(part: Mapping[str, Any]) -> dict[str, Any]:
-        for key, value in part.items():
-            for number in _inexact(value) if _is_far(key, value) or key in VALUES else ():
-                raise ValueError(
-                    f"{key} has {number}, and numbers beyond 2^53 = {EXACT} are not held exactly; use "
-                    "smaller ones, or strings"
-                )
-        return dict(part)
-
-    with_parts(schema, check)
+    for key, value in chain.from_iterable(part.items() for part in parts_of(schema)):
+        for number in _inexact(value) if _is_far(key, value) or key in VALUES else ():
+            raise ValueError(
+                f"{key} has {number}, and numbers beyond 2^53 = {EXACT} are not held exactly; use smaller "
+                "ones, or strings"
+            )
 
 
 def narrowed(schema: Any) -> Any:

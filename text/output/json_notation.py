@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["for_compiler", "with_parts"]
+__all__ = ["for_compiler", "parts_of", "with_parts"]
 
 WHITE_SPACE = r"[\x20\x0A\x0D\x09]{1,20}"
 """Between the parts of JSON. The limit ends an output that would otherwise continue with blanks."""
@@ -33,7 +33,7 @@ def for_compiler(schema: Any) -> tuple[Any, dict[str, Any]]:
     escapes. Where the further keys cannot be put as a pattern, no string may have them.
     """
     options: dict[str, Any] = {"whitespace_pattern": WHITE_SPACE}
-    if any(map(_confuses_keys, _open_objects(schema))):
+    if any(_is_open(part) and _confuses_keys(part) for part in parts_of(schema)):
         return schema, {**options, "json_allowed_escapes": WITHOUT_CODES}
     return with_parts(schema, _keys_by_pattern), {**options, "json_allow_general_unicode_escapes": True}
 
@@ -56,18 +56,22 @@ def with_parts(schema: Any, change: Callable[[Schema], dict[str, Any]]) -> Any:
     return changed
 
 
-def _open_objects(schema: Any) -> list[Schema]:
-    """The schemas in a schema that list properties, or patterns of them, and allow further ones."""
+def parts_of(schema: Any) -> list[Schema]:
+    """A schema and all schemas within it, the outer ones first."""
     found: list[Schema] = []
 
     def look(part: Schema) -> dict[str, Any]:
-        listed = part.get("properties") or part.get("patternProperties")
-        if listed and part.get("additionalProperties") is not False:
-            found.append(part)
+        found.append(part)
         return dict(part)
 
     with_parts(schema, look)
     return found
+
+
+def _is_open(schema: Schema) -> bool:
+    """Whether a schema lists properties, or patterns of them, and allows further ones."""
+    listed = schema.get("properties") or schema.get("patternProperties")
+    return bool(listed) and schema.get("additionalProperties") is not False
 
 
 def _confuses_keys(schema: Schema) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from turnout.core.errors import ConfigError
-from turnout.lab.arms import Arm
+from turnout.lab.arms import Arm, about_arm
 from turnout.lab.simulation.assembly import check_simulated
 
 __all__ = ["NOT_SIMULATED", "check_simulated_arms"]
@@ -53,11 +53,15 @@ def check_simulated_arms(arms: Iterable[Arm]) -> None:
     for arm in arms:
         try:
             check_simulated(arm.config)
+            _check_changes(arm)
         except ConfigError as error:
-            raise ConfigError(f"arm {arm.name!r}: {error}") from None
-        for field in arm.changes:
-            if field in NOT_SIMULATED:
-                raise ConfigError(
-                    f"arm {arm.name!r}: {field} changes nothing in a simulation, whose steps take what the "
-                    "cost model says; leave it out, or compare served arms, without --simulate"
-                )
+            raise about_arm(arm.name, error) from None
+
+
+def _check_changes(arm: Arm) -> None:
+    for field in arm.changes:
+        if field in NOT_SIMULATED:
+            raise ConfigError(
+                f"{field} changes nothing in a simulation, whose steps take what the cost model says; leave "
+                "it out, or compare served arms, without --simulate"
+            )

@@ -128,13 +128,11 @@ class Compiler:
 
 
 def _refusal(form: StructuredOutputs, reason: str) -> RequestError:
-    part = faulty_part(form.grammar or "", reason)
-    if part is not None and part.tool is not None:
-        return RequestError(f"the schema of a tool cannot be compiled: {part.reason}", part.tool)
-    if part is not None:
-        return RequestError(f"the form of the answer cannot be compiled: {part.reason}", "structured_outputs")
-    what = "JSON schema" if form.kind == "json" else form.kind
-    return RequestError(f"the {what} cannot be compiled: {reason}", "structured_outputs")
+    what, field = "JSON schema" if form.kind == "json" else form.kind, "structured_outputs"
+    if (part := faulty_part(form.grammar or "", reason)) is not None:
+        what, field = ("form of the answer", field) if part.tool is None else ("schema of a tool", part.tool)
+        reason = part.reason
+    return RequestError(f"the {what} cannot be compiled: {reason}", field)
 
 
 def _death(verdict: Verdict) -> str:

@@ -24,7 +24,14 @@ from turnout.server.http.openapi.operation import operation
 from turnout.server.http.pieces import PieceResponse
 from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.field_names import client_names
-from turnout.server.protocol.infill import NEVER, Infilled, InfillPrompt, InfillRequest, chosen_fields
+from turnout.server.protocol.infill import (
+    NEVER,
+    Infilled,
+    InfillPrompt,
+    InfillRequest,
+    bounded,
+    chosen_fields,
+)
 from turnout.server.renderers.infill import InfillRenderer
 from turnout.text.prompt.fill_in import NO_FILL_IN, FillIn, fill_in_of
 from turnout.text.tokenizer import Tokenizer
@@ -99,5 +106,5 @@ def _biases(tokenizer: Tokenizer, asked: InfillRequest) -> dict[int, float]:
     found: dict[int, float] = {}
     for token, bias in asked.logit_bias or ():
         for id in tokenizer.encode_literally(token) if isinstance(token, str) else (token,):
-            found[id] = max(NEVER, min(found.get(id, 0.0) + bias, -NEVER))
+            found[id] = bounded(found.get(id, 0.0) + bias)
     return found

@@ -15,7 +15,7 @@ import pytest
 from asking import COMPLETIONS
 from echo_engine import STARTS
 from running_server import RunningServer, eventually
-from worker_process import Connect, StartWorker
+from worker_process import Connect, StartWorker, WorkerProcess
 
 from turnout.core.types.messages import ShowScheduler
 from turnout.server.engine import process
@@ -216,15 +216,23 @@ def test_a_rollout_is_refused_while_a_worker_is_lost(worker: StartWorker, connec
     eventually(lambda: listed(server) == both, 40)
 
 
-@pytest.mark.slow
-def test_a_rollout_waits_for_a_worker_that_is_lost_before_its_turn(
+def in_the_first_turn(
     worker: StartWorker, connect: Connect
-) -> None:
+) -> tuple[WorkerProcess, WorkerProcess, RunningServer, dict[str, tuple[str, str]]]:
+    """Two workers and their server, which gives the first another engine; and what it listed before."""
     one, other = worker(), worker()
     server = connect(one, other, admin_key=[])
     both = listed(server)
     begin(server, scheduler="sjf")
     eventually(lambda: listed(server).get("0") == (one.url, "starting"))
+    return one, other, server, both
+
+
+@pytest.mark.slow
+def test_a_rollout_waits_for_a_worker_that_is_lost_before_its_turn(
+    worker: StartWorker, connect: Connect
+) -> None:
+    _, other, server, both = in_the_first_turn(worker, connect)
     other.kill()
     eventually(lambda: [state for _, state in listed(server).values()] == ["restarting", "serving"], 20)
     assert server.http.get(ROLLOUT).json()["state"] == "rolling"
@@ -241,11 +249,7 @@ def test_a_worker_that_is_lost_in_its_turn_is_tried_again_after_the_rollout(
     caplog.set_level(logging.INFO)
     for module in (link, process):
         monkeypatch.setattr(module, "CONNECT_SECONDS", 2.0)
-    one, other = worker(), worker()
-    server = connect(one, other, admin_key=[])
-    both = listed(server)
-    begin(server, scheduler="sjf")
-    eventually(lambda: listed(server).get("0") == (one.url, "starting"))
+    one, other, server, both = in_the_first_turn(worker, connect)
     one.kill()
     report = ended(server)
     assert report["state"] == "undone" and "replica 0: the engine process of" in report["reason"]
