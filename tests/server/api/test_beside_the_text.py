@@ -133,24 +133,24 @@ def test_usage_stats_without_usage_are_refused(server: RunningServer) -> None:
 
 def test_the_official_client_reads_them(server: RunningServer, tokenizer: Tokenizer) -> None:
     """In its strictest mode: what is added breaks none of its types."""
-    client = strict_client(server.url)
-    extra = {"return_token_ids": True, "return_tokens_as_token_ids": True}
-    chunks = list(
-        client.chat.completions.create(
-            model="echo",
-            messages=[{"role": "user", "content": "abc"}],
-            max_tokens=3,
-            logprobs=True,
-            stream=True,
-            stream_options={"include_usage": True, "continuous_usage_stats": True},  # type: ignore[typeddict-unknown-key]
-            extra_body=extra,
+    with strict_client(server.url) as client:
+        extra = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+        chunks = list(
+            client.chat.completions.create(
+                model="echo",
+                messages=[{"role": "user", "content": "abc"}],
+                max_tokens=3,
+                logprobs=True,
+                stream=True,
+                stream_options={"include_usage": True, "continuous_usage_stats": True},  # type: ignore[typeddict-unknown-key]
+                extra_body=extra,
+            )
         )
-    )
-    assert all(chunk.usage is not None and chunk.system_fingerprint == "echo-1" for chunk in chunks)
-    whole = client.chat.completions.create(
-        model="echo", messages=[{"role": "user", "content": "abc"}], max_tokens=3, extra_body=extra
-    )
-    assert whole.system_fingerprint == "echo-1" and whole.model_extra is not None
-    assert whole.model_extra["prompt_token_ids"] == tokenizer.encode("abc")
-    completion = client.completions.create(model="echo", prompt="abc", max_tokens=3, extra_body=extra)
-    assert completion.system_fingerprint == "echo-1"
+        assert all(chunk.usage is not None and chunk.system_fingerprint == "echo-1" for chunk in chunks)
+        whole = client.chat.completions.create(
+            model="echo", messages=[{"role": "user", "content": "abc"}], max_tokens=3, extra_body=extra
+        )
+        assert whole.system_fingerprint == "echo-1" and whole.model_extra is not None
+        assert whole.model_extra["prompt_token_ids"] == tokenizer.encode("abc")
+        completion = client.completions.create(model="echo", prompt="abc", max_tokens=3, extra_body=extra)
+        assert completion.system_fingerprint == "echo-1"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import openai
 import pytest
 from asking import strict_client
@@ -11,14 +13,16 @@ from turnout.text.tokenizer import Tokenizer
 
 
 @pytest.fixture
-def client(server: RunningServer) -> openai.OpenAI:
-    return strict_client(server.url)
+def client(server: RunningServer) -> Iterator[openai.OpenAI]:
+    with strict_client(server.url) as client:
+        yield client
 
 
 @pytest.fixture
-def lenient(client: openai.OpenAI) -> openai.OpenAI:
+def lenient(client: openai.OpenAI) -> Iterator[openai.OpenAI]:
     """For streamed completions: the strict one wants a finish_reason in each chunk, which OpenAI's lack."""
-    return openai.OpenAI(base_url=client.base_url, api_key="none", max_retries=0)
+    with openai.OpenAI(base_url=client.base_url, api_key="none", max_retries=0) as lenient:
+        yield lenient
 
 
 def chat(text: str) -> list[dict[str, str]]:

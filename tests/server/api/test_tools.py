@@ -46,8 +46,9 @@ def server() -> Iterator[TinyServer]:
 
 
 @pytest.fixture
-def client(server: TinyServer) -> openai.OpenAI:
-    return strict_client(server.url)
+def client(server: TinyServer) -> Iterator[openai.OpenAI]:
+    with strict_client(server.url) as client:
+        yield client
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> Any:
