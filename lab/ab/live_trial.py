@@ -13,13 +13,14 @@ import scipy.special  # noqa: F401  # loaded now: later it would hold up a serve
 from turnout.core.clock import Clock, monotonic
 from turnout.core.interfaces.trial import Outcome, RecordEnd
 from turnout.lab.ab.blocks import Block, BlockSize
+from turnout.lab.ab.findings import findings
 from turnout.lab.ab.sequential import differences
 from turnout.lab.ab.tally import Tally
 from turnout.lab.ab.verdicts import live_verdict
 from turnout.lab.compare.comparison import MetricRow
 from turnout.lab.compare.report.as_json import row_as_json
 from turnout.lab.compare.statistics.metrics import Figures, Metric, measure, metrics
-from turnout.lab.compare.statistics.statistics import Logs, log_ratios
+from turnout.lab.compare.statistics.statistics import log_ratios
 
 __all__ = ["LiveTrial"]
 
@@ -27,8 +28,6 @@ METRICS = tuple(metric for metric in metrics(goodput=False, clients=False) if me
 """Latencies alone: how much an arm serves depends on its share of the requests."""
 WATCHED = "mean_e2el"
 """The metric by which successive blocks are compared with each other."""
-MIN_BLOCKS = 20
-"""Blocks that it takes to tell whether successive ones are alike."""
 
 
 class LiveTrial:
@@ -100,7 +99,7 @@ class LiveTrial:
             "block_seconds": self._size.seconds,
             "block_requests": self._size.requests,
             "requests": {arm: tally.as_json() for arm, tally in self._tallies.items()},
-            "findings": self._findings(),
+            "findings": findings(self._tallies, log_ratios(self._pairs(_watched()))),
             "differences": {self._other: [row_as_json(row) for row in self._rows()]},
         }
 
@@ -119,29 +118,6 @@ class LiveTrial:
     def _pairs(self, metric: Metric) -> list[tuple[float, float]]:
         return [(of[self._base][metric.name], of[self._other][metric.name]) for of in self._figures]
 
-    def _findings(self) -> list[str]:
-        found = [
-            f"{arm}: {tally.failed} of {tally.completed + tally.failed} answers failed, the latest because: "
-            f"{tally.latest_error}"
-            for arm, tally in self._tallies.items()
-            if tally.failed
-        ]
-        logs = log_ratios(self._pairs(_watched()))
-        alike = _autocorrelation(logs) if len(logs) >= MIN_BLOCKS else 0.0
-        if alike > 2 / math.sqrt(max(1, len(logs))):
-            found.append(
-                f"successive blocks are alike (autocorrelation {alike:.2f}): they are not independent, and "
-                "intervals are narrower than they should be"
-            )
-        return found
-
 
 def _watched() -> Metric:
     return next(metric for metric in METRICS if metric.name == WATCHED)
-
-
-def _autocorrelation(values: Logs) -> float:
-    """The correlation of each value with the next."""
-    rest = values - values.mean()
-    total = float(rest @ rest)
-    return float(rest[:-1] @ rest[1:]) / total if total else 0.0

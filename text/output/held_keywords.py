@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeGuard
 
+from turnout.text.output.expressions import compiled_parts
 from turnout.text.output.json_notation import parts_of, with_parts
 
 __all__ = ["check_numbers", "loosened", "narrowed"]
@@ -18,12 +18,7 @@ MOST = 2**63 - 1024
 """The largest bound that it can have, which float64 has."""
 LOWER, UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 VALUES = ("enum", "const")
-ESCAPED = re.compile(r"\\(.)|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-"""In an expression, an escaped character, or a class."""
-NO_ESCAPES = frozenset("bBkZ123456789")
-"""Borders of words, and references, which the compiler's expressions have not."""
-UNKNOWN = re.compile(r"\(\?(?:[=!>#]|<[=!]|P=)|(?<![(|:])(?<!^)\^|\$(?![)|])(?!$)")
-"""Looking around, atomic groups, comments, and the text's ends where there is text beyond."""
+KEYS_BY_PATTERN = ("patternProperties", "additionalProperties")
 
 
 def check_numbers(schema: Any) -> None:
@@ -59,14 +54,20 @@ def loosened(schema: Any) -> Any:
     """A schema without the keywords that cannot be held."""
 
     def held(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in part.items() if not _is_lost(key, value)}
+        kept = {key: value for key, value in part.items() if not _is_lost(key, value)}
+        if "patternProperties" not in kept:
+            return kept
+        if any(compiled_parts(pattern) is None for pattern in kept["patternProperties"]):
+            # The keys that it stands for may be any.
+            return {key: value for key, value in kept.items() if key not in KEYS_BY_PATTERN}
+        return kept
 
     return with_parts(schema, held)
 
 
 def _is_lost(key: str, value: Any) -> bool:
     if key == "pattern":
-        return isinstance(value, str) and not _can_be_searched(value)
+        return isinstance(value, str) and compiled_parts(value) is None
     return _is_far(key, value) or (key in VALUES and any(True for _ in _inexact(value)))
 
 
@@ -100,9 +101,3 @@ def _inexact(value: Any) -> Iterator[int]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _inexact(item)
-
-
-def _can_be_searched(pattern: str) -> bool:
-    if any(found[1] in NO_ESCAPES for found in ESCAPED.finditer(pattern)):
-        return False
-    return UNKNOWN.search(ESCAPED.sub("x", pattern)) is None

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from turnout.text.output.expressions import compiled_parts
+
 __all__ = ["for_compiler", "parts_of", "with_parts"]
 
 WHITE_SPACE = r"[\x20\x0A\x0D\x09]{1,20}"
@@ -30,9 +32,11 @@ def for_compiler(schema: Any) -> tuple[Any, dict[str, Any]]:
 
     The compiler tells further keys of an object from those that the schema lists by how they are written, so
     that ``"\\u0061"`` would be another key than ``"a"``, of another schema. Keys by a pattern have no such
-    escapes. Where the further keys cannot be put as a pattern, no string may have them.
+    escapes. Where the further keys cannot be put as a pattern, no string may have them. A pattern that the
+    compiler has not stays, for it to refuse.
     """
     options: dict[str, Any] = {"whitespace_pattern": WHITE_SPACE}
+    schema = with_parts(schema, _expressions)
     if any(_is_open(part) and _confuses_keys(part) for part in parts_of(schema)):
         return schema, {**options, "json_allowed_escapes": WITHOUT_CODES}
     return with_parts(schema, _keys_by_pattern), {**options, "json_allow_general_unicode_escapes": True}
@@ -77,6 +81,22 @@ def _is_open(schema: Schema) -> bool:
 def _confuses_keys(schema: Schema) -> bool:
     """Whether further properties have a schema that forbids something, or there are patterns."""
     return bool(schema.get("patternProperties")) or not _allows_any(schema)
+
+
+def _expressions(schema: Schema) -> dict[str, Any]:
+    changed = dict(schema)
+    if isinstance(pattern := changed.get("pattern"), str):
+        changed["pattern"] = _expression(pattern)
+    if isinstance(by_pattern := changed.get("patternProperties"), Mapping):
+        written = {_expression(pattern): value for pattern, value in by_pattern.items()}
+        if len(written) == len(by_pattern):  # otherwise two are the same, with a schema each
+            changed["patternProperties"] = written
+    return changed
+
+
+def _expression(pattern: str) -> str:
+    parts = compiled_parts(pattern)
+    return pattern if parts is None else "".join(parts)
 
 
 def _keys_by_pattern(schema: Schema) -> dict[str, Any]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from turnout.core.errors import RequestError
+from turnout.text.output.expressions import compiled_parts
 
 __all__ = ["string_form"]
 
 ANY = "/(?s:.)*/"
-UNKNOWN = re.compile(r"\(\?[=!<P]|\\[bB1-9kpP]")
-"""What the compiler's expressions have not: looking around, references, borders of words."""
-PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
-"""What stands in an expression: an escaped character, a class, or any other character."""
-CLASSES = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
+INLINE_FLAGS = re.compile(r"\(\?[imsx]+\)")
+"""They hold for the alternatives that follow, too, which are taken apart."""
 FORMATS = {
     "date": r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])",
     "time": r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])",
@@ -47,45 +45,34 @@ def _parts(schema: Mapping[str, Any], strict: bool) -> Iterator[str]:
 
 def _searched(pattern: str) -> str | None:
     """An expression for whole texts in which a pattern is found; None where there is none."""
-    if UNKNOWN.search(pattern):
+    parts = compiled_parts(pattern)
+    if parts is None or any(INLINE_FLAGS.fullmatch(part) for part in parts):
         return None
-    found = [_alternative(each) for each in _alternatives(pattern)]
+    found = [_alternative(each) for each in _alternatives(parts)]
     if None in found:
         return None
     return "(" + "|".join(filter(None, found)) + ")"
 
 
-def _alternatives(pattern: str) -> Iterator[list[str]]:
+def _alternatives(pattern: Iterable[str]) -> Iterator[list[str]]:
     """The parts of each of the alternatives at the top of a pattern."""
     depth = 0
     parts: list[str] = []
-    for part in PARTS.findall(pattern):
+    for part in pattern:
         if part == "|" and not depth:
             yield parts
             parts = []
             continue
-        depth += {"(": 1, ")": -1}.get(part, 0)
+        depth += (part.startswith("(") and not part.endswith(")")) - (part == ")")
         parts.append(part)
     yield parts
 
 
 def _alternative(parts: list[str]) -> str | None:
-    """An alternative as the compiler has it: expressions of JSON schemas mean ASCII's digits and letters."""
+    """An alternative that is searched, as the compiler has it: it finds whole texts alone."""
     first = bool(parts) and parts[0] == "^"
     last = len(parts) > first and parts[-1] == "$"
     inside = parts[first : len(parts) - last]
     if "^" in inside or "$" in inside:
         return None
-    text = "".join(_narrowed(part) for part in inside)
-    return f"{'' if first else '(?s:.)*'}({text}){'' if last else '(?s:.)*'}"
-
-
-def _narrowed(part: str) -> str:
-    if part == "/":
-        return r"\/"
-    inside = part.startswith("[")
-    if not inside and part in CLASSES:
-        return f"[{CLASSES[part]}]"
-    if inside:
-        part = re.sub(r"\\.|/", lambda found: CLASSES.get(found[0], found[0].replace("/", r"\/")), part)
-    return part
+    return f"{'' if first else '(?s:.)*'}({''.join(inside)}){'' if last else '(?s:.)*'}"

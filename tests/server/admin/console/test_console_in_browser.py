@@ -77,9 +77,12 @@ def test_a_wrong_key_is_refused_in_words_and_the_right_one_is_kept_for_the_tab(s
     expect(page.locator("#summary")).to_contain_text("live")
     kept = page.evaluate("[Object.values(sessionStorage), Object.values(localStorage), document.cookie]")
     assert kept == [["secret"], [], ""]
+    tab(page, "Playground")
+    page.get_by_label("API key").fill("another")
     page.get_by_role("button", name="Forget key").click()
     expect(page.get_by_role("dialog")).to_be_visible()
     assert page.evaluate("sessionStorage.length") == 0
+    assert page.locator("#api-key").input_value() == ""
 
 
 @pytest.mark.slow

@@ -8,11 +8,14 @@ import time
 from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from made_up import MadeUp
 from made_up_server import Event, still
 
+from turnout.lab.ab.findings import findings
 from turnout.lab.ab.live_trial import METRICS
+from turnout.lab.ab.tally import Tally
 from turnout.lab.ab.verdicts import live_verdict
 from turnout.lab.compare.statistics.statistics import Difference
 from turnout.server.fleet import arms, replica
@@ -72,6 +75,22 @@ def test_every_state_and_verdict_of_the_server_has_chinese_words(serve, open_pag
     assert not set(states) & set(found[0])
     english = re.compile("raises|lowers|differ|block|minute|hour|day|second|pace|better|worse|measured")
     assert not [words for words in found[1] if english.search(words)]
+
+
+def test_every_finding_of_the_server_is_in_chinese(serve, open_page) -> None:
+    tally = Tally()
+    tally.completed, tally.failed, tally.latest_error = 3, 2, "it fell\nagain"
+    said = findings({"fast": tally}, np.linspace(0, 1, 30))
+    assert len(said) == 2
+    told_of = report(["serving"], ["not measured yet"])
+    told_of["comparison"]["findings"] = [*said, "another finding"]
+    page = open_page(f"{serve(still({**told(), 'arms': told_of})).url}#policies", locale="zh-CN")
+    shown = page.locator("#panel-policies p.bad")
+    expect(shown.nth(0)).to_have_text("fast：5 个回答中有 2 个失败，最近一次的原因：it fell again")
+    expect(shown.nth(1)).to_contain_text("相邻区组彼此相似（自相关 0.")
+    expect(shown.nth(2)).to_have_text("another finding")
+    page.locator("#language").select_option("en")
+    expect(shown.nth(1)).to_have_text(said[1])
 
 
 def report(states: list[str], verdicts: list[str]) -> dict[str, Any]:

@@ -72,6 +72,17 @@ EXAMPLES = {
         '<tool_call>{"name": "f", "arguments": {"a": [1',
         [ToolBegin(0, "f"), ToolArguments(0, '{"a": [1')],
     ),
+    "a first call cut before its name": Example(hermes(), '<tool_call>{"na', [Text('<tool_call>{"na')]),
+    "a further call cut before its name": Example(
+        hermes(),
+        '<tool_call>{"name": "f"}</tool_call>\n<tool_call>\n{"name": "g',
+        call(0, "f", "{}"),
+    ),
+    "a further call that is none": Example(
+        hermes(),
+        '<tool_call>{"name": "f"}</tool_call>\n<tool_call> b',
+        [*call(0, "f", "{}"), Text("<tool_call> b")],
+    ),
     "a call without arguments": Example(hermes(), '<tool_call>{"name": "f"}</tool_call>', call(0, "f", "{}")),
     "codes of characters": Example(
         hermes(),

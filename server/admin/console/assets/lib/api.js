@@ -17,6 +17,12 @@ export function keepKey(kind, key) {
   else sessionStorage.removeItem(KEPT[kind]);
 }
 
+/** Forgets all keys, those in the fields of the page too. */
+export function forgetKeys() {
+  for (const kind of Object.keys(KEPT)) keepKey(kind, "");
+  for (const field of document.querySelectorAll("input[type=password]")) field.value = "";
+}
+
 /** The response to a request, as it starts. Raises Refusal, or TypeError where there is no server. */
 export async function ask(path, { kind = "admin", method = "GET", body, signal, query = {}, headers: more = {} } = {}) {
   const url = new URL(path, ROOT);

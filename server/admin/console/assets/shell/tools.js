@@ -1,5 +1,5 @@
 // Language, theme, recordings, and forgetting the key: the corner at the top.
-import { keepKey } from "../lib/api.js";
+import { forgetKeys } from "../lib/api.js";
 import { forgetColours, repaintSwatches } from "../lib/canvas.js";
 import { el } from "../lib/dom.js";
 import { languageNow, setLanguage } from "../lib/i18n.js";
@@ -52,8 +52,7 @@ function fileButton(app) {
 
 function forgetButton(app) {
   const forget = () => {
-    keepKey("admin", "");
-    keepKey("api", "");
+    forgetKeys();
     app.feed.retry();
   };
   return el("button", { type: "button", t: "forget_key", onclick: forget });

@@ -1,4 +1,4 @@
-// Simplified Chinese for what the server says in English: states of arms, replicas and models, and verdicts of A/B tests.
+// Simplified Chinese for what the server says in English: states of arms, replicas and models, and verdicts and findings of A/B tests.
 export const STATES = {
   starting: "正在启动",
   serving: "服务中",
@@ -34,4 +34,12 @@ export const PARTS = [
   [/（(\d+) hours）/, "（$1 小时）"],
   [/（(\d+) minutes）/, "（$1 分钟）"],
   [/（(\d+) seconds）/, "（$1 秒）"],
+];
+
+export const FINDINGS = [
+  [/^(.+): (\d+) of (\d+) answers failed, the latest because: ([^]*)$/, "$1：$3 个回答中有 $2 个失败，最近一次的原因：$4"],
+  [
+    /^successive blocks are alike \(autocorrelation (\S+)\): they are not independent, and intervals are narrower than they should be$/,
+    "相邻区组彼此相似（自相关 $1）：它们并不独立，区间比应有的更窄",
+  ],
 ];

@@ -3,7 +3,7 @@ import { askJson } from "../../lib/api.js";
 import { el } from "../../lib/dom.js";
 import { count, percent } from "../../lib/format.js";
 import { t } from "../../lib/i18n.js";
-import { stateWords, verdictWords } from "../../lib/server_words.js";
+import { findingWords, stateWords, verdictWords } from "../../lib/server_words.js";
 import { notice } from "../../shell/notice.js";
 import { queryOf } from "./policies.js";
 
@@ -25,7 +25,7 @@ export class Arms {
     }
     const tables = Object.entries(report.comparison?.differences ?? {}).map(([name, rows]) => verdicts(rows, report.comparison.base ?? report.arms[0].name, name));
     const blocks = el("p", { class: "dim", text: t("blocks_so_far", { number: report.comparison?.blocks ?? 0 }) });
-    const findings = (report.comparison?.findings ?? []).map((text) => el("p", { class: "bad", text }));
+    const findings = (report.comparison?.findings ?? []).map((text) => el("p", { class: "bad", text: findingWords(text) }));
     this.body.replaceChildren(this.#arms(report, engine), ...tables, blocks, ...findings);
   }
 
