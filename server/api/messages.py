@@ -16,8 +16,8 @@ from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import EVENTS, operation
-from turnout.server.protocol.message_events import Message, TokenCount
-from turnout.server.protocol.messages import ChatOfMessage, CountRequest, MessagesRequest
+from turnout.server.protocol.messages.answer import Message, TokenCount
+from turnout.server.protocol.messages.request import ChatOfMessage, CountRequest, MessagesRequest
 from turnout.server.renderers.messages import MessagesRenderer
 
 __all__ = ["count_tokens", "messages"]

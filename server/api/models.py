@@ -13,7 +13,7 @@ from turnout.server.api.context import Context, context_of
 from turnout.server.http.errors import of_anthropic
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import fields, operation
-from turnout.server.protocol.message_events import ModelInfo, ModelPage
+from turnout.server.protocol.messages.answer import ModelInfo, ModelPage
 from turnout.server.protocol.responses import ModelCard, ModelList
 
 __all__ = ["index", "list_models", "show_model", "show_version"]

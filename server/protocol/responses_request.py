@@ -13,6 +13,12 @@ from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.metadata import Notes
+from turnout.server.protocol.response_tools import (
+    OfferedFunction,
+    check_tools,
+    name_for_model,
+    offered_functions,
+)
 
 __all__ = ["ChatOfResponse", "ResponsesRequest"]
 
@@ -98,11 +104,11 @@ class ResponsesRequest(BaseModel):
     instructions: str | None = None
     """What the model is told first."""
     tools: FailFastList[Item] | None = None
-    """[Functions that the model may call](../how-to/tools.md). Tools of the type `custom` are refused; those
-    of other types are left out, as the response's `tools` show."""
+    """[Functions that the model may call](../how-to/tools.md), and namespaces of them. Tools of the type
+    `custom` are refused; those of other types are left out, as the response's `tools` show."""
     tool_choice: Literal["none", "auto", "required"] | Item | None = None
-    """As in chat; a named function is `{"type": "function", "name": …}`, and some of the tools are
-    `{"type": "allowed_tools", "mode": …, "tools": […]}`."""
+    """As in chat; a named function is `{"type": "function", "name": …}`, with its `namespace` if it has one,
+    and some of the tools are `{"type": "allowed_tools", "mode": …, "tools": […]}`."""
     parallel_tool_calls: bool | None = None
     """Whether an answer may have several calls. Default: true."""
     max_output_tokens: Annotated[int, Field(gt=0)] | None = None
@@ -132,27 +138,22 @@ class ResponsesRequest(BaseModel):
     """Given back with the response."""
 
     @model_validator(mode="after")
-    def _no_custom_tools(self) -> Self:
-        """Custom tools run in the client, which would wait in vain for calls of one that is left out."""
-        for number, tool in enumerate(self.tools or ()):
-            if tool.get("type") == "custom":
-                field = f"tools[{number}].type"
-                raise RequestError(f"{field}: 'custom' is not supported; give the tool as a function", field)
+    def _check_tools(self) -> Self:
+        check_tools(self.tools or ())
         return self
 
-    def functions(self) -> list[Item]:
-        """The tools that are functions."""
-        return [tool for tool in self.tools or () if tool.get("type") == "function"]
+    def functions(self) -> list[OfferedFunction]:
+        """What the model may call."""
+        return list(offered_functions(self.tools or ()))
 
     @contextmanager
     def tools_numbered(self) -> Iterator[None]:
-        """Make errors raised in the block number tools as the client does; chat's request may lack some."""
+        """Make errors raised in the block number tools as the client does; chat's request has others."""
         try:
             yield
         except RequestError as error:
             if found := TOOL.match(error.param or ""):
-                numbers = [n for n, tool in enumerate(self.tools or ()) if tool.get("type") == "function"]
-                theirs = f"tools[{numbers[int(found[1])]}]"
+                theirs = self.functions()[int(found[1])].where
                 error.args = (TOOL.sub(theirs, str(error), count=1),)
                 error.param = TOOL.sub(theirs, error.param or "", count=1)
             raise
@@ -193,7 +194,7 @@ class ResponsesRequest(BaseModel):
             "tool_choice": self._choice(),
         }
         if functions := self.functions():
-            fields["tools"] = [{"type": "function", "function": _function(tool)} for tool in functions]
+            fields["tools"] = [{"type": "function", "function": each.for_chat()} for each in functions]
             fields["parallel_tool_calls"] = self.parallel_tool_calls
         return fields
 
@@ -214,12 +215,28 @@ class ResponsesRequest(BaseModel):
         if not isinstance(choice, dict):
             return choice
         if choice.get("type") == "allowed_tools":
-            return {"type": "allowed_tools", "allowed_tools": _allowed(choice)}
+            return {"type": "allowed_tools", "allowed_tools": self._allowed(choice)}
         if choice.get("type") != "function":
             raise RequestError(
                 f"tool_choice should be a text or name a function, not {choice.get('type')!r}", "tool_choice"
             )
         return _named(choice)
+
+    def _allowed(self, choice: Item) -> Item:
+        """Tools that are left out of the request are left out of the choice, too."""
+        mode, tools = choice.get("mode"), choice.get("tools")
+        if mode not in ("auto", "required"):
+            raise RequestError(
+                f"tool_choice.mode should be 'auto' or 'required', not {mode!r}", "tool_choice"
+            )
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise RequestError("tool_choice.tools should be a list of tools", "tool_choice")
+        found = [_named(tool) for tool in tools if tool.get("type") == "function"]
+        whole = [tool.get("name") for tool in tools if tool.get("type") == "namespace"]
+        for each in self.functions():
+            if each.namespace is not None and each.namespace["name"] in whole:
+                found.append(_choice_of(each.full_name))
+        return {"mode": mode, "tools": found}
 
     def _messages(self, before: Sequence[Item]) -> Iterator[Item]:
         if self.instructions:
@@ -230,24 +247,21 @@ class ResponsesRequest(BaseModel):
             yield from _message(f"input[{number}]", item)
 
 
-def _allowed(choice: Item) -> Item:
-    """Tools that are left out of the request are left out of the choice, too."""
-    mode, tools = choice.get("mode"), choice.get("tools")
-    if mode not in ("auto", "required"):
-        raise RequestError(f"tool_choice.mode should be 'auto' or 'required', not {mode!r}", "tool_choice")
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise RequestError("tool_choice.tools should be a list of tools", "tool_choice")
-    return {"mode": mode, "tools": [_named(tool) for tool in tools if tool.get("type") == "function"]}
-
-
 def _named(tool: Item) -> Item:
     if not isinstance(tool.get("name"), str):
         raise RequestError("tool_choice should have the name of a function", "tool_choice")
-    return {"type": "function", "function": {"name": tool["name"]}}
+    return _choice_of(name_for_model(tool["name"], _namespace("tool_choice", tool, "tool_choice")))
 
 
-def _function(tool: Mapping[str, Any]) -> Item:
-    return {name: tool.get(name) for name in ("name", "description", "parameters", "strict")}
+def _choice_of(name: str) -> Item:
+    return {"type": "function", "function": {"name": name}}
+
+
+def _namespace(where: str, item: Item, param: str) -> str | None:
+    namespace = item.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        raise RequestError(f"{where}.namespace should be the name of a namespace", param)
+    return namespace
 
 
 def _message(where: str, item: Item) -> Iterator[Item]:
@@ -260,7 +274,10 @@ def _message(where: str, item: Item) -> Iterator[Item]:
         content = _text(f"{where}.content", item.get("content"))
         yield {"role": "system" if role == "developer" else role, "content": content}
     elif kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
+        name, namespace = item.get("name"), _namespace(where, item, "input")
+        if isinstance(name, str):
+            name = name_for_model(name, namespace)
+        function = {"name": name, "arguments": item.get("arguments") or "{}"}
         call = {"id": item.get("call_id"), "type": "function", "function": function}
         yield {"role": "assistant", "content": None, "tool_calls": [call]}
     elif kind == "function_call_output":

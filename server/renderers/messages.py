@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import anthropic_error
-from turnout.server.protocol.message_events import Message, MessageUsage, NamedEvent, OutputTokensDetails
+from turnout.server.protocol.messages.answer import Message, MessageUsage, NamedEvent, OutputTokensDetails
 from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_body
+from turnout.server.protocol.response_tools import OfferedFunction
 from turnout.server.renderers.chat_parts import call_id
 from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
@@ -68,6 +69,8 @@ class ResponsesRenderer(Renderer):
     created: int
     echoed: Mapping[str, Any]
     """The fields of the response that repeat the request's."""
+    functions: Mapping[str, OfferedFunction]
+    """What the model may call, by the names that it calls them."""
     keeper: Keeper | None = None
     """None: the response is not stored."""
     store: bool = False
@@ -142,8 +145,8 @@ class ResponsesRenderer(Renderer):
         if isinstance(event, ToolEnd):
             return self._close()
         if isinstance(event, ToolBegin):
-            call = {"type": "function_call", "call_id": call_id(), "name": event.name}
-            return self._close() + self._begin({"id": f"fc_{uuid4().hex}", **call, "arguments": ""})
+            called = {"type": "function_call", "call_id": call_id(), **self._names(event.name)}
+            return self._close() + self._begin({"id": f"fc_{uuid4().hex}", **called, "arguments": ""})
         if isinstance(event, ToolArguments):
             self._items[-1]["arguments"] += event.text
             return self._of_item("response.function_call_arguments.delta", delta=event.text)
@@ -155,6 +158,12 @@ class ResponsesRenderer(Renderer):
         name = f"response.{PART_OF[kind]}.delta"
         more: Item = {"logprobs": []} if kind == "message" else {}
         return before + self._of_item(name, content_index=0, delta=event.text, **more)
+
+    def _names(self, name: str) -> Item:
+        function = self.functions.get(name)
+        if function is None or function.namespace is None:
+            return {"name": name}
+        return {"name": function.name, "namespace": function.namespace["name"]}
 
     def _begin(self, item: Item) -> bytes:
         self._items.append({**item, "status": "in_progress"})

@@ -31,6 +31,7 @@ from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import EVENTS, STORAGE, operation
 from turnout.server.http.request_memory import HeldMemory, held_memory
 from turnout.server.http.telemetry.middleware import recording_further
+from turnout.server.protocol.response_tools import is_offered
 from turnout.server.protocol.responses_request import ChatOfResponse, ResponsesRequest
 from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
 
@@ -56,7 +57,13 @@ async def responses(request: Request) -> Response:
             echoed = _echoed(asked) | {"temperature": params.temperature, "top_p": params.top_p}
             keeper = keeper_of(request, asked) if stored else None
             renderer = ResponsesRenderer(
-                id, context.model_name, int(time.time()), echoed, keeper=keeper, store=stored
+                id,
+                context.model_name,
+                int(time.time()),
+                echoed,
+                {each.full_name: each for each in asked.functions()},
+                keeper=keeper,
+                store=stored,
             )
             if asked.background:
                 begin(request, generation)
@@ -105,7 +112,7 @@ def _echoed(asked: ResponsesRequest) -> dict[str, Any]:
         "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
         "text": {"format": (asked.text and asked.text.format) or {"type": "text"}},
         "tool_choice": asked.tool_choice or "auto",
-        "tools": [{"strict": None, "parameters": None, **tool} for tool in asked.functions()],
+        "tools": [_told(tool) for tool in asked.tools or () if is_offered(tool)],
         "user": asked.user,
         "metadata": asked.metadata or {},
         "previous_response_id": asked.previous_response_id or None,
@@ -119,5 +126,9 @@ def _warnings(asked: ResponsesRequest) -> list[dict[str, str]]:
     return [
         {"param": f"tools[{number}]", "message": f"tools of the type {tool.get('type')!r} are left out"}
         for number, tool in enumerate(asked.tools or ())
-        if tool.get("type") != "function"
+        if not is_offered(tool)
     ]
+
+
+def _told(tool: dict[str, Any]) -> dict[str, Any]:
+    return tool if tool["type"] == "namespace" else {"strict": None, "parameters": None, **tool}

@@ -17,7 +17,7 @@ from turnout.server.admin.scheduler import PolicyChange
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.infill import InfillRequest
-from turnout.server.protocol.messages import CountRequest, MessagesRequest
+from turnout.server.protocol.messages.request import CountRequest, MessagesRequest
 from turnout.server.protocol.ollama.embed import OllamaEmbed
 from turnout.server.protocol.ollama.requests import OllamaChat, OllamaGenerate, ShowRequest
 from turnout.server.protocol.pooling.requests import (

@@ -13,6 +13,7 @@ import pytest
 from asking import strict_client
 from tiny_server import TinyServer, serving
 
+from turnout.server.protocol.response_tools import offered_functions
 from turnout.server.renderers.responses import ResponsesRenderer
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Reasoning, Text, ToolArguments, ToolBegin, ToolEnd
@@ -37,6 +38,7 @@ REPEATED = (
 )
 """The fields of a response that are its request's."""
 CALLED: Any = {"tools": [TOOL], "tool_choice": {"type": "function", "name": "forecast"}}
+NAMESPACE: Any = {"type": "namespace", "name": "weather", "description": "The sky.", "tools": [TOOL]}
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_items_that_ended_before_the_cut_are_complete(streamed: bool) -> None:
         ([*call, Text("a")], ["completed", "incomplete"]),
         ([Reasoning("a"), *call[:2]], ["completed", "incomplete"]),
     ):
-        renderer = ResponsesRenderer("resp_1", MODEL, 0, dict.fromkeys(REPEATED))
+        renderer = ResponsesRenderer("resp_1", MODEL, 0, dict.fromkeys(REPEATED), {})
         ended = TextDelta(0, events=events, finish_reason="length")
         generation = MagicMock(splitter=object(), prompt_tokens=1, completion_tokens=3)
         if streamed:
@@ -197,6 +199,47 @@ def test_a_refusal_in_the_history_is_text(client: openai.OpenAI) -> None:
     assert len(counts) == 1
 
 
+def test_functions_of_a_namespace_are_called_by_their_own_names(client: openai.OpenAI) -> None:
+    """Codex sends the tools of MCP servers so; they were left out."""
+    name = {"type": "function", "name": "forecast", "namespace": "weather"}
+    streamed = ask(client, tools=[NAMESPACE, TOOL], tool_choice=name, max_output_tokens=300, stream=True)
+    *events, last = streamed
+    (added,) = [event.item for event in events if event.type == "response.output_item.added"]
+    (call,) = last.response.output
+    for item in (added, call):
+        assert (item.type, item.name, item.namespace) == ("function_call", "forecast", "weather")
+    assert json.loads(call.arguments)["days"] in (1, 2)
+    assert [tool.type for tool in last.response.tools] == ["namespace", "function"]
+    items: Any = [
+        {"role": "user", "content": ASKED},
+        call.model_dump(exclude_none=True),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "18 degrees"},
+    ]
+    assert ask(client, input=items, tools=[NAMESPACE]).usage.input_tokens > 0
+
+
+def test_a_namespace_may_be_what_is_allowed(client: openai.OpenAI) -> None:
+    allowed: Any = [{"type": "namespace", "name": "weather"}]
+    choice: Any = {"type": "allowed_tools", "mode": "required", "tools": allowed}
+    response = ask(client, tools=[TOOL, NAMESPACE], tool_choice=choice, max_output_tokens=300)
+    calls = [item for item in response.output if item.type == "function_call"]
+    assert calls and {call.namespace for call in calls} == {"weather"}
+
+
+def test_the_model_is_told_what_a_namespace_is_for() -> None:
+    bare = {"type": "function", "name": "now"}
+    tools = [{**NAMESPACE, "tools": [TOOL, bare]}, TOOL, {**NAMESPACE, "name": "mcp__sky__", "tools": [bare]}]
+    found = [each.for_chat() for each in offered_functions(tools)]
+    assert [each["name"] for each in found] == [
+        "weather__forecast",
+        "weather__now",
+        "forecast",
+        "mcp__sky__now",
+    ]
+    told = ["The sky.\n\nWeather.", "The sky.", "Weather.", "The sky."]
+    assert [each["description"] for each in found] == told
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -231,6 +274,15 @@ def test_a_refusal_in_the_history_is_text(client: openai.OpenAI) -> None:
             "tool_choice",
         ),
         ({"tools": [TOOL, {"type": "custom", "name": "patch"}]}, "tools[1].type"),
+        ({"tools": [{**NAMESPACE, "tools": [TOOL, {"type": "custom"}]}]}, "tools[0].tools[1].type"),
+        ({"tools": [{**NAMESPACE, "name": None}]}, "tools[0].name"),
+        ({"tools": [{**NAMESPACE, "tools": None}]}, "tools[0].tools"),
+        ({"tools": [{**NAMESPACE, "description": 5}]}, "tools[0].description"),
+        ({"tools": [{**TOOL, "description": 5}]}, "tools[0].description"),
+        ({"tools": [{**NAMESPACE, "tools": [{"type": "function"}]}]}, "tools[0].tools[0].name"),
+        ({"tools": [TOOL, {**NAMESPACE, "tools": [{**TOOL, "name": "a b"}]}]}, "tools[1].tools[0].name"),
+        ({"tools": [NAMESPACE, {**TOOL, "name": "weather__forecast"}]}, "tools"),
+        ({"input": [{"type": "function_call", "name": "f", "namespace": 5}]}, "input"),
         ({"include": ["reasoning.encrypted_content", "zzz"]}, "include[1]"),
         ({"include": ["message.output_text.logprobs"]}, "include[0]"),
         ({"top_logprobs": 2}, "top_logprobs"),
