@@ -5,9 +5,11 @@ They need npm and its registry the first time.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 SAID = "hello.txt says hello."
+CODEX_HOSTS = {"ab.chatgpt.com", "api.github.com", "chatgpt.com", "github.com"}
 
 
 @pytest.fixture
@@ -118,15 +121,36 @@ def test_codex(server: AssistantServer, proxy: RefusingProxy, tmp_path: Path) ->
         thought("Let me check.") + call("exec_command", cmd="cat hello.txt") + call("exec_command", cmd="ls"),
         thought("It is there.") + SAID,
     )
-    provider = f'{{name="Turnout", base_url="{server.url}/v1", wire_api="responses"}}'
     cache = Cache(server)
-    said = ran(
-        *("codex", "exec", "--skip-git-repo-check", "-s", "danger-full-access", "-m", NAME),
-        *("-c", "model_provider=turnout", "-c", f"model_providers.turnout={provider}"),
-        "Create a file hello.txt that says hello.",
-        folder=tmp_path,
-        **proxy.environment,
-    )
+    said = codex(server, proxy, tmp_path, "Create a file hello.txt that says hello.")
     assert said.strip() == SAID and (tmp_path / "work" / "hello.txt").read_text() == "hello\n"
     check_session(server, cache, 3, "Codex CLI")
-    assert proxy.hosts <= {"ab.chatgpt.com", "api.github.com", "chatgpt.com", "github.com"}
+    assert proxy.hosts <= CODEX_HOSTS
+
+
+def test_codex_calls_a_tool_of_an_mcp_server(
+    server: AssistantServer, proxy: RefusingProxy, tmp_path: Path
+) -> None:
+    """Codex offers such tools as a namespace; the model calls them by one name."""
+    server.script.say(
+        thought("The forecast will tell.") + call("mcp__weather__forecast", city="Bern"),
+        "It is warm in Bern.",
+    )
+    command = json.dumps([str(HERE / "mcp_server.py")])
+    weather = f"mcp_servers.weather={{command={json.dumps(sys.executable)}, args={command}}}"
+    cache = Cache(server)
+    said = codex(server, proxy, tmp_path, "How warm is it in Bern?", "-c", weather)
+    assert said.strip() == "It is warm in Bern."
+    check_session(server, cache, 2, "Codex CLI")
+    assert any("18 degrees in Bern" in prompt for prompt in server.prompts())
+
+
+def codex(server: AssistantServer, proxy: RefusingProxy, folder: Path, asked: str, *options: str) -> str:
+    provider = f'{{name="Turnout", base_url="{server.url}/v1", wire_api="responses"}}'
+    return ran(
+        *("codex", "exec", "--skip-git-repo-check", "-s", "danger-full-access", "-m", NAME),
+        *("-c", "model_provider=turnout", "-c", f"model_providers.turnout={provider}", *options),
+        asked,
+        folder=folder,
+        **proxy.environment,
+    )
