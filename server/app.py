@@ -267,7 +267,8 @@ def _between(config: ServerConfig, fronts: Fronts | None, front: FrontParts | No
     if fronts is not None:
         yield Middleware(ForwardedMiddleware)
     if front is not None:
-        own = GENERATING | TOKENIZING - ({"/v1/responses"} if front.stores_responses else set())
+        stored = {"/v1/responses"} if front.stores_responses else set()
+        own = (GENERATING | TOKENIZING) - stored
         yield Middleware(ForwardingMiddleware, partial(_is_own, own, config.root_path), front.inside)
 
 

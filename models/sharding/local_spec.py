@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,6 +14,8 @@ __all__ = ["local_spec", "padded_vocabulary"]
 
 INNER = ("intermediate_size", "expert_size", "shared_size")
 """Widths inside MLPs, by the names that specs give them."""
+MOST_NAMED = 64
+"""Ranks of the largest number of them that an error names."""
 
 
 def local_spec(spec: ModelSpec, size: int, *, whole_experts: bool = False) -> ModelSpec:
@@ -22,17 +25,15 @@ def local_spec(spec: ModelSpec, size: int, *, whole_experts: bool = False) -> Mo
     several ranks have the same one. The vocabulary is padded to a multiple of `size`. whole_experts: the
     widths of experts stay. Raises ConfigError, with the numbers, for a model that cannot be divided so.
     """
+    _check(spec, size, whole_experts)
     changes: dict[str, Any] = {
-        "heads": _divided(spec, "attention heads", spec.heads, size),
-        "kv_heads": _kv_heads(spec, spec.kv_heads, size),
+        "heads": spec.heads // size,
+        "kv_heads": _kv_heads(spec.kv_heads, size),
         "vocab_size": padded_vocabulary(spec.vocab_size, size) // size,
-        "attention": tuple(_rule(spec, rule, size) for rule in spec.attention),
+        "attention": tuple(_rule(rule, size) for rule in spec.attention),
     }
-    names = {field.name for field in fields(spec)}
-    for name in INNER:
-        divided = name in names and not (whole_experts and name == "expert_size")
-        if divided and (width := getattr(spec, name)):
-            changes[name] = _divided(spec, name, width, size)
+    for name, width in _widths(spec, whole_experts):
+        changes[name] = width // size
     return replace(spec, **changes)
 
 
@@ -41,34 +42,41 @@ def padded_vocabulary(vocab_size: int, size: int) -> int:
     return -(-vocab_size // size) * size
 
 
-def _rule(spec: ModelSpec, rule: LayerAttention, size: int) -> LayerAttention:
-    heads = _divided(spec, "attention heads", rule.heads, size)
-    return replace(rule, heads=heads, kv_heads=_kv_heads(spec, rule.kv_heads, size))
+def _rule(rule: LayerAttention, size: int) -> LayerAttention:
+    return replace(rule, heads=rule.heads // size, kv_heads=_kv_heads(rule.kv_heads, size))
 
 
-def _kv_heads(spec: ModelSpec, count: int, size: int) -> int:
-    if count % size and size % count:
-        raise ConfigError(
-            f"tensor_parallel_size={size} cannot divide {spec.architecture}: it has {count} KV heads, and "
-            f"neither number divides the other; take {_choices(spec.heads, count)}"
-        )
+def _kv_heads(count: int, size: int) -> int:
     return max(1, count // size)
 
 
-def _divided(spec: ModelSpec, what: str, count: int, size: int) -> int:
-    if count % size:
+def _widths(spec: ModelSpec, whole_experts: bool) -> Iterator[tuple[str, int]]:
+    """The widths inside MLPs that are divided."""
+    names = {field.name for field in fields(spec)}
+    for name in INNER:
+        divided = name in names and not (whole_experts and name == "expert_size")
+        if divided and (width := getattr(spec, name)):
+            yield name, width
+
+
+def _check(spec: ModelSpec, size: int, whole_experts: bool) -> None:
+    """Raises ConfigError for what `size` ranks cannot divide, with the numbers of ranks that can."""
+    rules: list[ModelSpec | LayerAttention] = [spec, *spec.attention]
+    whole = [("attention heads", rule.heads) for rule in rules] + list(_widths(spec, whole_experts))
+    shared = [rule.kv_heads for rule in rules]
+
+    def why_not(ranks: int) -> str:
+        for what, count in whole:
+            if count % ranks:
+                return f"its {what} are {count:,}, which {ranks} does not divide"
+        for count in shared:
+            if count % ranks and ranks % count:
+                return f"it has {count} KV heads, and neither number divides the other"
+        return ""
+
+    if why := why_not(size):
+        fits = [str(ranks) for ranks in range(1, min(MOST_NAMED, spec.heads) + 1) if not why_not(ranks)]
+        words = " or ".join(fits) if len(fits) < 4 else f"one of {', '.join(fits)}"
         raise ConfigError(
-            f"tensor_parallel_size={size} cannot divide {spec.architecture}: its {what} are {count:,}, which "
-            f"{size} does not divide; take {_choices(count)}"
+            f"tensor_parallel_size={size} cannot divide {spec.architecture}: {why}; take {words}"
         )
-    return count // size
-
-
-def _choices(*counts: int) -> str:
-    """Words the sizes that would do, as far as these counts say."""
-    fits = [
-        size
-        for size in range(1, min(64, *counts) + 1)
-        if all(count % size == 0 or size % count == 0 for count in counts)
-    ]
-    return " or ".join(map(str, fits)) if len(fits) < 4 else f"one of {', '.join(map(str, fits))}"

@@ -26,6 +26,8 @@ OF_THE_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"te", b"trailer", b"upgrade"}
 )
 """Headers that tell nothing of the request or the response itself."""
+OF_THE_SERVER = OF_THE_CONNECTION | {b"date", b"server"}
+"""Those of a response that the front's own server writes."""
 READ_BYTES = 2**16
 
 Header = tuple[bytes, bytes]
@@ -134,7 +136,7 @@ class _Exchange:
             parser.feed_data(data)
             if response.headers_complete and not self.begun:
                 self.begun = True
-                headers = [each for each in response.headers if each[0].lower() not in OF_THE_CONNECTION]
+                headers = [each for each in response.headers if each[0].lower() not in OF_THE_SERVER]
                 status = parser.get_status_code()
                 await self._send({"type": "http.response.start", "status": status, "headers": headers})
             if self.begun:

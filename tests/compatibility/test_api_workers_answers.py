@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -83,3 +84,18 @@ def test_answers_of_several_processes_are_those_of_one(flags: tuple[str, ...]) -
         several = answers(server)
     assert [each for each in one if isinstance(each, tuple) and each[1] != 200] == []
     assert several == one
+
+
+@pytest.mark.slow
+def test_responses_are_stored_whichever_process_is_asked(tmp_path: Path) -> None:
+    """`/v1/responses` said `"store": false`, and knew of no store."""
+    asked = {"input": "Write a loop.", "max_output_tokens": 5}
+    store = tmp_path / "responses.db"
+    with serving("--api-workers", "2", "--response-store", str(store)) as server:
+        first = httpx.post(f"{server.url}/v1/responses", json=asked, timeout=60).json()
+        assert first["store"] is True
+        for _ in range(6):  # each on a connection of its own, which either process may take
+            found = httpx.get(f"{server.url}/v1/responses/{first['id']}", timeout=60)
+            assert found.status_code == 200 and found.json()["output"] == first["output"]
+            going_on = {**asked, "previous_response_id": first["id"]}
+            assert httpx.post(f"{server.url}/v1/responses", json=going_on, timeout=60).json()["store"] is True

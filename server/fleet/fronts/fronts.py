@@ -144,8 +144,12 @@ class Fronts:
     # -------------------------------------------------------------- what they have measured
 
     async def measured(self) -> list[bytes]:
-        """What all have measured, those that have ended too: as `figures_of` writes it."""
-        return [*await asyncio.gather(*(front.measure() for front in self._all)), *self._lost]
+        """What all have measured, those that have ended too, as `figures_of` writes it.
+
+        One that is just starting has measured nothing.
+        """
+        told = await asyncio.gather(*(front.measure() for front in self._all))
+        return [*filter(None, told), *self._lost]
 
     # -------------------------------------------------------------- one of them
 

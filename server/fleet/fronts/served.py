@@ -116,6 +116,7 @@ class ServedFront:
         self._load.change(now.requests - before.requests, now.waiting - before.waiting)
 
     def _admit(self, asked: AskKey) -> None:
+        self._keys.refresh()
         held = ExitStack()
         try:
             if (key := self._keys.by_digest(asked.digest)) is None:

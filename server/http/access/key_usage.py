@@ -20,6 +20,12 @@ class _Bucket:
         self.per_minute = per_minute
         self._level, self._at = float(per_minute), now
 
+    def resize(self, per_minute: int, now: float) -> None:
+        """Change what a minute allows. What was taken stays taken, as far as the new minute allows it."""
+        self._fill(now)
+        taken = self.per_minute - self._level
+        self.per_minute, self._level = per_minute, max(per_minute - taken, min(0.0, self._level))
+
     def take(self, amount: float, now: float) -> None:
         """It may take more than there is, and then first has to be refilled."""
         self._fill(now)
@@ -71,15 +77,19 @@ class KeyUsage:
     def limit(
         self, in_flight: int | None, requests_per_minute: int | None, tokens_per_minute: int | None
     ) -> None:
-        """Set the limits; what was used of one that stays the same is not forgotten."""
+        """Set the limits; what was used of one is not forgotten."""
         self._most_in_flight = in_flight
         self._requests = self._bucket(self._requests, requests_per_minute)
         self._tokens = self._bucket(self._tokens, tokens_per_minute)
 
     def _bucket(self, before: _Bucket | None, per_minute: int | None) -> _Bucket | None:
-        if per_minute is None or (before is not None and before.per_minute == per_minute):
-            return before if per_minute is not None else None
-        return _Bucket(per_minute, self._clock())
+        if per_minute is None:
+            return None
+        if before is None:
+            return _Bucket(per_minute, self._clock())
+        if before.per_minute != per_minute:
+            before.resize(per_minute, self._clock())
+        return before
 
     async def admission(self) -> AbstractContextManager[None]:
         """As `request`, wherever the requests are counted. Raises ApiError 429, here or when entered."""

@@ -79,11 +79,20 @@ def test_ranks_add_up_twice_a_layer_and_once_for_the_embedding(tmp_path):
     ("changes", "size", "message"),
     [
         ({}, 3, r"its attention heads are 4, which 3 does not divide; take 1 or 2 or 4"),
-        ({"intermediate_size": 90}, 4, r"its intermediate_size are 90, which 4 does not divide"),
+        (
+            {"intermediate_size": 90},
+            4,
+            r"its intermediate_size are 90, which 4 does not divide; take 1 or 2$",
+        ),
+        (
+            {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 96, "intermediate_size": 96},
+            4,
+            r"its attention heads are 6, which 4 does not divide; take 1 or 2 or 6$",
+        ),
         (
             {"num_attention_heads": 12, "num_key_value_heads": 3, "hidden_size": 96},
             2,
-            r"it has 3 KV heads, and neither number divides the other; take 1 or 3",
+            r"it has 3 KV heads, and neither number divides the other; take one of 1, 3, 6, 12$",
         ),
     ],
 )

@@ -117,7 +117,9 @@ def test_requests_that_are_answered_or_passed_on(launch: Launch) -> None:
     assert len(fronts(server)) == 2
     assert httpx.get(f"{url}/v1/models").status_code == 401
     with httpx.Client(headers=key, base_url=url, timeout=20) as client:
-        assert client.get("/v1/models").json()["data"][0]["id"] == "polly"
+        models = client.get("/v1/models")
+        assert models.json()["data"][0]["id"] == "polly"
+        assert [len(models.headers.get_list(name)) for name in ("date", "server")] == [1, 1]
         body = {"prompt": "abc", "max_tokens": 3}
         whole = client.post("/v1/completions", json=body).json()
         assert (whole["choices"][0]["text"], whole["model"]) == ("abc", "polly")
@@ -225,6 +227,41 @@ def test_limits_of_keys_are_the_whole_servers(launch: Launch, tmp_path: Path) ->
     lines = httpx.get(f"{url}/metrics", timeout=20).text.splitlines()
     assert 'turnout:key_tokens_total{key="slow"} 915.0' in lines
     assert 'turnout:key_requests_total{key="slow"} 4.0' in lines
+
+
+@pytest.mark.slow
+def test_limits_that_change_hold_at_once(launch: Launch, tmp_path: Path) -> None:
+    """They held once a request came that no front answers itself."""
+    keys = tmp_path / "keys.json"
+
+    def write(requests: int) -> None:
+        keys.write_text(json.dumps([{"key": "k", "requests_per_minute": requests}]))
+
+    write(2)
+    url, headers = launch(api_key_file=str(keys)).url(), {"Authorization": "Bearer k"}
+
+    def status() -> int:
+        body = {"prompt": "abc", "max_tokens": 1}
+        return httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=20).status_code
+
+    assert [status() for _ in range(3)] == [200, 200, 429]
+    write(1000)
+    eventually(lambda: status() == 200)
+    write(3)
+    eventually(lambda: status() == 429)
+
+
+@pytest.mark.slow
+def test_figures_can_be_asked_for_while_a_front_starts(launch: Launch) -> None:
+    """They were an error, with a traceback in the log."""
+    server = launch()
+    url = server.url()
+    os.kill(fronts(server)[0], signal.SIGKILL)
+    eventually(lambda: "starting another" in server.text())
+    statuses = []
+    while "serves again" not in server.text():
+        statuses.append(httpx.get(f"{url}/metrics", timeout=20).status_code)
+    assert set(statuses) == {200} and "Traceback" not in server.text()
 
 
 @pytest.mark.parametrize(

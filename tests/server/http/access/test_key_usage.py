@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
 import pytest
@@ -64,6 +65,35 @@ def test_tokens_that_were_too_many_are_waited_for() -> None:
         usage.spend(100)
     assert refused(usage) == "41"
     clock.now = 41
+    with usage.request():
+        pass
+
+
+@pytest.mark.parametrize(("limit", "left"), [(8, 5), (6, 3), (4, 1), (3, 0), (1, 0)])
+def test_what_was_used_of_a_limit_stays_used_when_it_changes(limit: int, left: int) -> None:
+    """A new limit was there whole, however much had just been used."""
+    usage = KeyUsage(requests_per_minute=6, clock=Hand())
+    for _ in range(3):
+        with usage.request():
+            pass
+    usage.limit(None, limit, None)
+    for _ in range(left):
+        with usage.request():
+            pass
+    assert refused(usage) == str(math.ceil(60 / limit))
+
+
+def test_tokens_that_were_too_many_stay_too_many_when_the_limit_changes() -> None:
+    clock = Hand()
+    usage = KeyUsage(tokens_per_minute=60, clock=clock)
+    with usage.request():
+        usage.spend(100)
+    usage.limit(None, None, 120)
+    with usage.request():
+        usage.spend(20)
+    usage.limit(None, None, 60)
+    assert refused(usage) == "1"
+    usage.limit(None, None, 6000)
     with usage.request():
         pass
 
