@@ -203,6 +203,7 @@ def create_app(
     writers, traces = [AccessLog(config).write], opened_traces(config)
     if traces is not None:
         writers.append(traces.write)
+    untraced = None if traces is None else config.disable_access_log_for_endpoints
     context = Context(models, config, load, keys, Stores.open(config), writers=writers, fronts=fronts)
     memory, history = RequestMemory(config.request_memory), History(context)
     app = Starlette(
@@ -212,7 +213,7 @@ def create_app(
             Middleware(RootPathMiddleware, config.root_path),
             *_cors(config),
             Middleware(TrailingSlashMiddleware),
-            Middleware(RecordMiddleware, writers, traces=traces is not None),
+            Middleware(RecordMiddleware, writers, untraced=untraced),
             Middleware(RequestIdMiddleware),
             Middleware(BeginningsMiddleware, HEALTH),
             Middleware(AuthMiddleware, config, keys),

@@ -54,6 +54,14 @@ def test_millions_of_empty_lists_are_refused_by_a_count_of_bytes(tiny: TinyServe
         (b"", 400, "not valid JSON: it is empty"),
         (b'{"prompt": "abc\xff"}', 400, "not valid JSON: it is not UTF-8: invalid start byte (byte 15)"),
         (b"\xff" * 100_000, 400, "not valid JSON"),
+        (rb'{"prompt": "\ud800x"}', 400, r"not valid JSON: \ud800 is half of a surrogate pair (byte 12)"),
+        (
+            rb'{"prompt": "\ud83d\u0041"}',
+            400,
+            r"not valid JSON: \ud83d is half of a surrogate pair (byte 12)",
+        ),
+        (rb'{"prompt": "\ud83d\ude00\ude00"}', 400, r": \ude00 is half of a surrogate pair (byte 24)"),
+        (rb'{"prompt": "\\ud800 \ud83d\ude00"', 400, "not valid JSON: Input data was truncated"),
     ],
     ids=lambda value: value[:30].decode("latin-1") if isinstance(value, bytes) else None,
 )

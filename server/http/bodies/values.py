@@ -6,6 +6,7 @@ few bytes takes a thousandth of that.
 
 from __future__ import annotations
 
+import re
 import reprlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
@@ -33,6 +34,12 @@ FEW_VALUES = 2**18
 QUOTE, BRACKET = 8, 16
 """What a quotation mark and a bracket count for in `limits.VALUES`. Lists of numbers are decoded in slices,
 strings and objects at once: these bounds keep that below 20 ms."""
+
+FIRST, SECOND = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+HALF_PAIR = re.compile(
+    rb"(?<!\\)(?:\\\\)*(?P<half>%b(?!%b)|(?<!%b)%b)" % (FIRST, SECOND, FIRST, SECOND), re.DOTALL
+)
+"""An escape of half of a surrogate pair, without the other half."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -120,11 +127,13 @@ def _parse(body: bytearray, decode: Callable[[bytearray], Any]) -> Any:
 
 def _reason(body: bytearray, error: Exception) -> str:
     """Why a body is not JSON. The library counts the bytes of a wrong text from the text's beginning, or does
-    not say where it is wrong."""
+    not say where it is wrong; half of a surrogate pair is the end of the body to it."""
     try:
         body.decode()
     except UnicodeDecodeError as wrong:
         return f"it is not UTF-8: {wrong.reason} (byte {wrong.start})"
+    if half := HALF_PAIR.search(body):
+        return f"{half['half'].decode()} is half of a surrogate pair (byte {half.start('half')})"
     return str(error)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -39,20 +39,27 @@ WRITERS = "turnout.record_writers"
 class RecordMiddleware:
     """Outside of all that may refuse a request, so that refusals are recorded too."""
 
-    def __init__(self, app: ASGIApp, writers: Sequence[Write], *, traces: bool = False) -> None:
-        """traces: those requests are to be traced whose clients do not say otherwise."""
+    def __init__(
+        self, app: ASGIApp, writers: Sequence[Write], *, untraced: Collection[str] | None = None
+    ) -> None:
+        """untraced: paths whose requests are traced only as parts of their clients' traces, such as those of
+        probes; those of others are traced unless their clients say otherwise. None: none is traced.
+        """
         self._app = app
         self._writers = writers
-        self._traces = traces
+        self._untraced = untraced
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         with recording(scope, self._writers) as record:
-            if self._traces:
+            if self._untraced is not None:
                 record.trace_headers = trace_headers(scope)
-                record.traced = is_sampled(record.trace_headers)
+                is_part = "traceparent" in record.trace_headers
+                record.traced = is_sampled(record.trace_headers) and (
+                    is_part or scope["path"] not in self._untraced
+                )
                 tracing.set(record.traced)
 
             async def send_noted(message: Message) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -72,6 +73,25 @@ def test_a_simulated_run_is_viewed_in_every_panel(open_page, simulated: bytes) -
             expect(page.locator(f"#panel-{panel}")).to_be_visible()
         page.locator("#tab-decisions").click()
         expect(page.locator("#panel-decisions")).to_contain_text("runs until it ends")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"events": []}, "This recording has no events"),
+        ({"turnout_trace": 2}, "it lacks"),
+        ({"events": [{"at": 1e308, "engines": []}]}, "beyond 10¹¹ seconds"),
+        ({"events": [{"engines": []}]}, "an event has no time"),
+        ({"events": [{"at": 1, "engines": [{"kv": {"runs": [["free", 2**31]]}}]}]}, "a million cells"),
+    ],
+    ids=["no events", "another form", "beyond time", "no time", "huge pool"],
+)
+def test_what_cannot_be_shown_is_said(open_page, change: dict[str, Any], said: str) -> None:
+    """A time beyond what numbers tell apart, or a pool of billions of cells, froze the page."""
+    file = json.dumps({"turnout_trace": 1, "events": [{"at": 1.0}], **change}).encode()
+    with served(_server(file, 0)) as url:
+        page = open_page(f"{url}/console/?trace=trace.json", bears="ERR_")
+        expect(page.locator("#notice")).to_contain_text(said)
 
 
 def test_perfetto_imports_a_trace_without_a_fault(browser, simulated: bytes, tmp_path: Path) -> None:

@@ -121,6 +121,20 @@ def test_a_client_that_leaves_and_one_that_is_refused(start: Start, collector: R
     assert "secret" not in str(refused)
 
 
+def test_probes_are_traced_only_as_parts_of_their_clients_traces(start: Start, collector: Receiver) -> None:
+    """They come every few seconds, from each that watches a server."""
+    server = start(otlp_traces_endpoint=f"{collector.url}/v1/traces")
+    for number in range(3):
+        server.http.get("/health", headers={"x-request-id": f"probe-{number}"})
+        server.http.get("/metrics", headers={"x-request-id": f"scrape-{number}"})
+    parent = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+    server.http.get("/health", headers={"x-request-id": "asked", **parent})
+    ask(server, collector, "last")
+    eventually(lambda: collector.of_request("asked"))
+    names = [f"{kind}-{number}" for number in range(3) for kind in ("probe", "scrape")]
+    assert not [name for name in names if collector.of_request(name)]
+
+
 def test_prompts_are_in_no_span(start: Start, collector: Receiver) -> None:
     server = start(otlp_traces_endpoint=collector.url)
     message = {"role": "user", "content": "very secret"}

@@ -31,8 +31,8 @@ export class Column {
 
   #parameters() {
     const labelled = (name, key, node) => el("label", {}, key ? el("span", { t: key }) : name, node);
-    const numbers = Object.entries(this.fields).map(([field, node]) => labelled(field, null, node));
-    const bar = el("div", { class: "bar" }, labelled("", "model", this.model), this.armLabel, numbers, labelled("logprobs", null, this.logprobs));
+    const numbers = Object.entries(this.fields).map(([field, node]) => labelled("", field, node));
+    const bar = el("div", { class: "bar" }, labelled("", "model", this.model), this.armLabel, numbers, labelled("", "logprobs", this.logprobs));
     const more = el("details", {}, el("summary", { t: "options" }), labelled("", "session", this.session), labelled("", "system", this.system), labelled("", "tools", this.tools));
     return el("div", {}, bar, more);
   }

@@ -40,7 +40,7 @@ export class Replicas {
     this.shown = shown;
     const head = ["replica", "state", "requests", "tokens", "restarts", ""].map((key, at) => (key ? el("th", { scope: "col", class: at > 1 && "number", t: key }) : el("td")));
     const rows = report.replicas.map((replica) => this.#row(replica));
-    const router = el("p", { class: "dim" }, el("span", { t: "router" }), ": ", el("code", { text: report.router }));
+    const router = el("p", { class: "dim" }, el("span", { t: "router" }), " ", el("code", { text: report.router }));
     this.body.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)), router);
   }
 

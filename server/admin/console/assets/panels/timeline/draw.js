@@ -45,7 +45,10 @@ function drawAxis(ctx, { from, to, now, follow }, x, width, height) {
   ctx.font = "11px system-ui, sans-serif";
   ctx.textBaseline = "middle";
   const origin = follow ? now : 0; // times are told from now, or from the day's (or the run's) beginning
-  for (let at = origin + Math.ceil((from - origin) / step) * step; at <= to; at += step) {
+  const first = origin + Math.ceil((from - origin) / step) * step;
+  const marks = Math.min(Math.floor((to - first) / step), width);
+  for (let mark = 0; mark <= marks; mark += 1) {
+    const at = first + mark * step;
     ctx.fillStyle = colour("soft");
     ctx.fillRect(Math.round(x(at)), AXIS - 4, 1, height);
     ctx.fillStyle = colour("dim");

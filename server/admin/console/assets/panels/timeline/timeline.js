@@ -10,7 +10,7 @@ import { placed, rowHeight, shownRequests } from "./rows.js";
 import { fillTable } from "./table.js";
 import { View } from "./view.js";
 
-const WINDOWS = [["5", "5 s"], ["15", "15 s"], ["30", "30 s"], ["60", "1 min"], ["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
+const WINDOWS = [5, 15, 30, 60, 300, 900, 3600];
 const STATES = ["waiting", "prefill", "decode", "preempted", "swapped", "resumed", "moved", "ended"];
 
 export const mount = (section, app) => new Timeline(section, app);
@@ -105,9 +105,10 @@ class Timeline {
     const all = ["", t("every")];
     offer(this.client, [all, ...[...clients].sort().slice(0, 500).map((name) => [name, name])]);
     offer(this.state, [all, ...STATES.map((state) => [state, t(state)])]);
-    const own = WINDOWS.some(([seconds]) => Number(seconds) === this.view.seconds);
-    offer(this.window, own ? WINDOWS : [...WINDOWS, [String(this.view.seconds), `${this.view.seconds.toPrecision(2)} s`]]);
-    this.window.value = String(this.view.seconds);
+    const { seconds } = this.view;
+    const offered = WINDOWS.map((one) => [String(one), windowWords(one)]);
+    offer(this.window, WINDOWS.includes(seconds) ? offered : [...offered, [String(seconds), t("seconds", { number: seconds.toPrecision(2) })]]);
+    this.window.value = String(seconds);
   }
 
   #tell() {
@@ -231,4 +232,9 @@ function legend() {
   const entries = Object.entries(PHASES).map(([phase, kind]) => el("span", { class: "entry" }, swatch(phase, kind), el("span", { t: phase })));
   const marks = [["▸", "resumed"], ["◆", "moved"], ["|", "ended"]].map(([mark, key]) => el("span", { class: "entry" }, mark, " ", el("span", { t: key })));
   return el("div", { class: "bar legend", "aria-hidden": "true" }, entries, marks);
+}
+
+function windowWords(seconds) {
+  if (seconds < 60) return t("seconds", { number: seconds });
+  return seconds < 3600 ? t("minutes", { number: seconds / 60 }) : t("hours", { number: seconds / 3600 });
 }
