@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from turnout.cli.terminal.lazy_group import LazyCommand, LazyGroup
+from turnout.cli.terminal.streams import escape_unknown_characters
 
 __all__ = ["cli", "main"]
 
@@ -39,4 +40,5 @@ def cli() -> None:
 
 
 def main() -> None:
+    escape_unknown_characters()
     cli.main(prog_name="turnout")

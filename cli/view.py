@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -46,7 +47,7 @@ def command(file: Path, port: int, browser: bool) -> None:
 
 def _checked(file: Path) -> bytes:
     """The file's content. Raises ConfigError unless it is a trace."""
-    content = file.read_bytes()
+    content = file.read_bytes().removeprefix(BOM_UTF8)
     try:
         events = msgspec.json.decode(content, type=TraceFile).events
     except msgspec.DecodeError as error:

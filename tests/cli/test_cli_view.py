@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from turnout.cli.main import cli
-from turnout.cli.view import _server
+from turnout.cli.view import _checked, _server
 from turnout.core.engine.recording.perfetto import perfetto_trace
 from turnout.core.types.live.event import TraceFile
 
@@ -70,6 +71,12 @@ def test_the_console_is_served_with_the_file_and_nothing_else() -> None:
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(BOM_UTF8 + b'{"turnout_trace":1,"events":[{"at":1.0}]}')
+    assert _checked(file).startswith(b"{")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"turnout_trace": 2, "events": []}', "\x00"])

@@ -17,6 +17,15 @@ from turnout.core.errors import ConfigError
 if TYPE_CHECKING:
     from conftest import FakeServer
 
+PRINTS_MODEL = """
+import sys
+from turnout.cli.main import cli, main
+cli.callback = lambda: sys.stdout.write("模型😀")
+cli.invoke_without_command, cli.no_args_is_help = True, False
+sys.argv[1:] = []
+main()
+"""
+
 
 @pytest.mark.parametrize("text", ["day: 2020-13-45", "[" * 20_000], ids=["a date in month 13", "deep"])
 def test_a_config_file_that_yaml_breaks_on(tmp_path: Path, text: str) -> None:
@@ -39,6 +48,18 @@ def test_a_pipe_that_is_not_utf8(fake_server: FakeServer, errors: str) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.startswith(b"Error: ") and b"utf-8" in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "ascii"])
+def test_a_terminal_that_has_no_such_character(encoding: str) -> None:
+    """Each such name ended in a UnicodeEncodeError."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS_MODEL],
+        capture_output=True,
+        env={"PYTHONIOENCODING": encoding},
+        check=True,
+    )
+    assert done.stdout.decode(encoding).rstrip().endswith("\\U0001f600") and not done.stderr
 
 
 def test_a_temperature_that_is_no_number(fake_server: FakeServer) -> None:

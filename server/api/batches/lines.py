@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,6 +109,8 @@ def unread(path: Path, answered: Container[int]) -> Iterator[Line]:
 def _texts(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not empty, with their numbers in the file, from 1 on. A long one is cut off."""
     with path.open("rb") as file:
+        if file.read(len(BOM_UTF8)) != BOM_UTF8:
+            file.seek(0)
         number = 0
         while text := file.readline(limits.BATCH_LINE.whole + 1):
             number += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,13 @@ def test_a_line_that_is_refused_costs_no_other(client: openai.OpenAI) -> None:
     assert refused["model"]["body"]["error"]["code"] == "model_not_found"
 
 
+def test_a_byte_order_mark_is_passed_over(client: openai.OpenAI) -> None:
+    """As it is before the body of a request."""
+    lines = [BOM_UTF8 + json.dumps(line("a")).encode(), line("b")]
+    batch = ended(client, begun(client, lines).id)
+    assert (batch.status, batch.request_counts.completed) == ("completed", 2)
+
+
 @pytest.mark.parametrize(
     ("lines", "code", "number"),
     [
@@ -123,6 +131,8 @@ def test_a_line_that_is_refused_costs_no_other(client: openai.OpenAI) -> None:
         ([{**line("a"), "url": "/admin/scheduler"}], "invalid_url", 1),
         ([{**line("a"), "method": "GET"}], "invalid_method", 1),
         ([b" \n"], "empty_file", None),
+        ([BOM_UTF8], "empty_file", None),
+        ([line("a"), BOM_UTF8 + json.dumps(line("b")).encode()], "invalid_line", 2),
     ],
 )
 def test_a_malformed_input_fails_the_batch(
