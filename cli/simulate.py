@@ -15,11 +15,14 @@ from turnout.cli.options.cost_model import find_cost_model
 from turnout.cli.options.engine_options import config_option, configs_of
 from turnout.cli.options.flags import config_options
 from turnout.cli.options.output_file import OutputFile, writing
+from turnout.cli.options.workload import find_workload
+from turnout.cli.terminal.figure import NONE, figure
 from turnout.cli.terminal.summary_table import TITLES
 from turnout.cli.terminal.table import aligned
 from turnout.config import EngineConfig
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.jobs.job import Workload
+from turnout.lab.results.failures import tell_failures
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
@@ -27,7 +30,6 @@ from turnout.lab.simulation.recording import Recording, write_trace
 from turnout.lab.simulation.runs.arms import check_simulated_arms
 from turnout.lab.simulation.runs.result import SimulationResult, simulate
 from turnout.lab.simulation.simulate import Simulation
-from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 
@@ -106,7 +108,7 @@ def command(*, arms: tuple[str, ...], json_file: Path | None, trace_file: Path |
     chosen = parse_arms(arms or ("default",), common)
     check_arms(chosen)
     check_simulated_arms(chosen)
-    workload, cost = load_workload(scene.workload, scene.seed), find_cost_model(scene.cost_model)
+    workload, cost = find_workload(scene.workload, scene.seed), find_cost_model(scene.cost_model)
     recordings = [_recording(arm, len(chosen)) if trace_file else None for arm in chosen]
     outcomes = [
         _simulated(arm, scene, workload, cost, recording)
@@ -116,6 +118,11 @@ def command(*, arms: tuple[str, ...], json_file: Path | None, trace_file: Path |
         write_trace(trace_file, [recording for recording in recordings if recording is not None])
     if json_file is not None:
         _write(json_file, json.dumps(_figures(chosen, outcomes, workload, cost), indent=2) + "\n")
+    for arm, outcome in zip(chosen, outcomes, strict=True):
+        if outcome.first_failed is not None:
+            failed = outcome.summary.failed
+            told = tell_failures(arm.name, failed, len(workload.jobs), outcome.first_failed)
+            click.echo(f"WARNING: {told}.", err=True)
     if str(json_file) != "-":
         click.echo("\n".join([*_heading(scene, workload, cost, chosen), "", *_table(chosen, outcomes)]))
 
@@ -205,21 +212,16 @@ _SHOWN = {**TITLES, "duration": "Duration (s)"}
 def _column(outcome: SimulationResult) -> dict[str, str]:
     summary, totals = outcome.summary, outcome.totals
     column = {
-        title: _number(getattr(summary, name))
+        title: figure(getattr(summary, name))
         for name, title in _SHOWN.items()
         if getattr(summary, name) is not None
     }
     for name, latency in summary.latencies.items():
         label = "E2EL" if name == "e2el" else name.upper()
-        column |= {
-            f"Mean {label} (ms)": _number(latency.mean),
-            f"Median {label} (ms)": _number(latency.median),
-        }
-        column |= {f"P{rank:g} {label} (ms)": _number(v) for rank, v in latency.percentiles.items()}
-    column["Preemptions"] = _number(totals.preemptions)
+        figures = {"Mean": latency.mean, "Median": latency.median}
+        figures |= {f"P{rank:g}": value for rank, value in latency.percentiles.items()}
+        for kind, value in figures.items():
+            column[f"{kind} {label} (ms)"] = figure(value) if latency.count else NONE
+    column["Preemptions"] = figure(totals.preemptions)
     column["Prefix cache hits"] = f"{100 * totals.hits / max(1, totals.lookups):.1f}%"
     return column
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

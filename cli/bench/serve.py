@@ -14,6 +14,7 @@ import click
 from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.bench.server_profile import profiled
 from turnout.cli.chat.client import ChatClient
+from turnout.cli.options.workload import find_workload
 from turnout.cli.terminal.errors import INTERRUPTED
 from turnout.cli.terminal.summary_table import summary_lines
 from turnout.core.errors import ConfigError, EngineError
@@ -25,7 +26,6 @@ from turnout.lab.results.goodput import Goodput
 from turnout.lab.results.record import Record
 from turnout.lab.results.summary import PERCENTILES, Summary, summarize
 from turnout.lab.traces.tokens import CountTokens, estimated_tokens
-from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 
@@ -66,7 +66,7 @@ class LoadOptions:
 
     def load(self) -> Workload:
         count = _counter(self.tokenizer) if self.tokenizer else estimated_tokens
-        return load_workload(self.workload, self.seed, count)
+        return find_workload(self.workload, self.seed, count)
 
     def target(self) -> Target:
         """Returns the server to load. Without ``--model`` this asks the server which model it serves."""

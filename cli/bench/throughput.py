@@ -10,10 +10,10 @@ import click
 
 from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.options.engine_options import engine_options, offline_config
+from turnout.cli.options.workload import find_workload
 from turnout.cli.terminal.table import tabular
 from turnout.core.process import freeze_garbage
 from turnout.lab.results.record import Record
-from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 
@@ -48,7 +48,7 @@ def command(
 
     Each run has different prompts, so that no run finds another's in the prefix cache.
     """
-    config, jobs = offline_config(engine), load_workload(workload, seed).jobs
+    config, jobs = offline_config(engine), find_workload(workload, seed).jobs
     from turnout.lab.jobs.prompts import Prompts
     from turnout.lab.offline import run_offline
     from turnout.runner.assembly import build_engine

@@ -10,13 +10,15 @@ import click
 import numpy as np
 
 from turnout.cli.options.output_file import OutputFile, writing
+from turnout.cli.options.workload import find_workload
+from turnout.cli.terminal.figure import figure
 from turnout.cli.terminal.table import aligned, tabular
 from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Workload
 from turnout.lab.traces.turnout_format import write_workload
 from turnout.lab.workloads.generators import Generator
 from turnout.lab.workloads.lengths import FORMS
-from turnout.lab.workloads.source import SOURCES, load_workload, source_options
+from turnout.lab.workloads.source import SOURCES, source_options
 
 __all__ = ["command"]
 
@@ -38,7 +40,7 @@ def command(workload: str | None, seed: int, file: Path | None) -> None:
     elif workload in SOURCES and file is None:
         click.echo(_described(workload))
     else:
-        loaded = load_workload(workload, seed)
+        loaded = find_workload(workload, seed)
         if file is not None:
             with writing(file):
                 write_workload(loaded, file)
@@ -77,7 +79,7 @@ def _default(option: Option) -> str:
 
 def _facts(workload: Workload) -> list[str]:
     jobs = workload.jobs
-    last = f"closed loop of {workload.concurrency}" if workload.concurrency else f"{jobs[-1].at:,.2f}"
+    last = f"closed loop of {workload.concurrency}" if workload.concurrency else figure(jobs[-1].at)
     rows = [
         ("Requests:", f"{len(jobs):,}"),
         ("Sessions:", f"{len({job.session for job in jobs if job.session}):,}"),

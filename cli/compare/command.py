@@ -17,6 +17,7 @@ from turnout.cli.options.engine_options import config_option, configs_of
 from turnout.cli.options.flags import config_options
 from turnout.cli.options.output_file import OutputFile, writing
 from turnout.cli.options.text_file import utf8
+from turnout.cli.options.workload import find_workload
 from turnout.cli.terminal.errors import INTERRUPTED
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
@@ -36,7 +37,6 @@ from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
 from turnout.lab.simulation.runs.arms import check_simulated_arms
-from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 
@@ -216,7 +216,7 @@ def command(
     if cost is not None:
         check_simulated_arms(spec.arms)
     limits = _limits(fail_on, spec)
-    load_workload(spec.workload, spec.seed)
+    find_workload(spec.workload, spec.seed)
     outputs = Outputs(json_file, report_file)
     outputs.check()
     if spec.traces is not None:

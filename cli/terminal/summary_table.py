@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turnout.cli.terminal.figure import NONE
 from turnout.cli.terminal.table import aligned, tabular
 from turnout.lab.results.summary import LATENCIES, Latency, Summary
 
@@ -38,7 +39,7 @@ def _latencies(summary: Summary) -> list[list[str]]:
     ranks = next(iter(summary.latencies.values())).percentiles
     header = ["milliseconds", "mean", "median", "std", *(f"p{rank:g}" for rank in ranks)]
     rows = [
-        [LATENCIES[name], *(f"{ms:.2f}" for ms in _values(each))]
+        [LATENCIES[name], *(f"{ms:.2f}" if each.count else NONE for ms in _values(each))]
         for name, each in summary.latencies.items()
         if each.count or not summary.completed or summary.total_output_tokens
     ]

@@ -14,6 +14,7 @@ from turnout.config import EngineConfig
 from turnout.lab.arms import Arm
 from turnout.lab.compare.runs.predictions import different_predictions
 from turnout.lab.compare.runs.run import Run
+from turnout.lab.results.failures import tell_failures
 from turnout.lab.results.record import Record
 
 __all__ = ["Finding", "check"]
@@ -51,11 +52,7 @@ def _totals(arms: Sequence[Arm], repeats: Sequence[Repeat]) -> Iterator[Finding]
         records = _records(arm, repeats)
         failed = [record for record in records if record.error]
         if failed:
-            yield Finding(
-                f"{arm.name}: {len(failed)} of {len(records)} requests failed, the first of them "
-                f"(job {failed[0].index}) because: {failed[0].error}",
-                serious=True,
-            )
+            yield Finding(tell_failures(arm.name, len(failed), len(records), failed[0]), serious=True)
     for name, title in (("prompt_tokens", "prompt tokens"), ("output_tokens", "output tokens")):
         totals = {arm.name: sum(getattr(r, name) for r in _records(arm, repeats)) for arm in arms}
         if len(set(totals.values())) > 1:

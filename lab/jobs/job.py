@@ -44,6 +44,8 @@ class Workload:
     jobs: Sequence[Job]
     concurrency: int | None = None
     """Closed loop: so many at a time, each sent as soon as one ends, whenever due; None: open loop."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of how the jobs were read, a sentence each without its full stop."""
 
 
 def seed_of(run: int, index: int) -> int:

@@ -125,6 +125,8 @@ def test_serve_fails_where_nothing_was_answered(server: ScriptedServer) -> None:
     result = load(server, "--warm-up", 0)
     assert result.exit_code == 1
     assert "Failed requests:                  5" in result.stdout
+    (ttft,) = [line for line in result.stdout.splitlines() if line.startswith("Time to First Token")]
+    assert ttft.removeprefix("Time to First Token").split() == ["–"] * 6
     assert "Warning: failed: 5: 400: too long by 3 tokens" in result.stderr
 
 
@@ -240,3 +242,13 @@ def test_a_workload_can_be_looked_at_and_written(tmp_path: Path) -> None:
     assert "closed loop of 4" in looked_at
     again = load_workload(str(file), seed=0)
     assert (again.jobs, again.concurrency) == (load_workload(spec, seed=3).jobs, 4)
+
+
+def test_requests_of_a_trace_that_are_skipped_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,9,2\n1,9,0\n1e300,9,2\n")
+    result = bench("workloads", f"trace:file={file}")
+    told = "requests without a prompt or an output are skipped: 1 of 3"
+    assert result.stderr == f"note: {file}: {told}.\n"
+    assert "Requests:          2\n" in result.stdout
+    assert "Last arrival (s):  1e+300\n" in result.stdout, "digits that mean nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,40 @@ def test_requests_that_generate_nothing_have_a_whole_latency_alone(tmp_path: Pat
     arm = json.loads(file.read_text())["arms"]["default"]
     assert (arm["completed"], arm["total_output_tokens"], arm["mean_ttft_ms"]) == (30, 0, 0)
     assert 0 < arm["mean_e2el_ms"] <= arm["p99_e2el_ms"] and arm["total_input_tokens"] > 30 * 30
+
+
+def columns(output: str) -> dict[str, list[str]]:
+    """The cells of each row of the table."""
+    rows = [re.split(r"\s{2,}", line) for line in output.splitlines()]
+    return {name: cells for name, *cells in rows}
+
+
+@pytest.mark.parametrize("more", [(), ("--replicas", "2", "--workers", "2")])
+def test_requests_that_fail_are_told_with_a_reason(more: tuple[str, ...]) -> None:
+    workload = "constant:rate=1,requests=3,prompt=5000,output=5 + burst:requests=1,prompt=10,output=5"
+    result = run(
+        "simulate", "--cost-model", "h100-7b", "--workload", workload, "--arm", "base", "--arm", "b", *more
+    )
+    assert result.exit_code == 0, result.output
+    first, second = result.stderr.splitlines()
+    assert first.startswith("WARNING: base: 3 of 4 requests failed, the first of them (job 0) because: ")
+    assert "5000 tokens" in first and second.startswith("WARNING: b: 3 of 4 ")
+    assert columns(result.stdout)["Failed requests"] == ["3", "3"]
+
+
+def test_figures_that_do_not_exist_are_dashes() -> None:
+    result = run("simulate", "--cost-model", "h100-7b", "--workload", "burst:requests=2,prompt=9,output=1")
+    assert "WARNING" not in result.output
+    table = columns(result.stdout)
+    assert table["Mean TPOT (ms)"] == table["P99 ITL (ms)"] == ["–"]
+    assert float(table["Mean TTFT (ms)"][0]) > 0
+
+
+def test_a_figure_has_no_digits_that_mean_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "trace"
+    file.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,9,2\n1e300,9,2\n")
+    result = run("simulate", "--cost-model", "h100-7b", "--workload", str(file))
+    assert columns(result.stdout)["Duration (s)"] == ["1e+300"]
 
 
 def test_a_seed_is_another_run() -> None:

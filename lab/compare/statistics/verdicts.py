@@ -49,8 +49,8 @@ def percent(share: float, places: int | None = None, *, sign: bool = True) -> st
 
 
 def amount(value: float) -> str:
-    """A figure as it is read: ``1,234``, ``56.78``."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """A figure as it is read: ``1,234``, ``56.78``, ``1e+300``."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _declared(arm: str, metric: Metric, difference: Difference) -> str:

@@ -41,6 +41,8 @@ class SimulationResult:
     totals: Totals = field(default_factory=Totals)
     duration: float = 0.0
     """Seconds to the end of the last request."""
+    first_failed: Record | None = None
+    """Of the requests that failed, that which stands first in the workload."""
 
     @property
     def summary(self) -> Summary:
@@ -51,6 +53,7 @@ class SimulationResult:
         for record in records:
             self.accumulator.add(record)
             self.duration = max(self.duration, record.finished)
+            self._note_failed(record if record.error else None)
             untold += 1
             if untold == TOLD:
                 progress(untold)
@@ -61,6 +64,11 @@ class SimulationResult:
         self.accumulator.merge(other.accumulator)
         self.totals += other.totals
         self.duration = max(self.duration, other.duration)
+        self._note_failed(other.first_failed)
+
+    def _note_failed(self, record: Record | None) -> None:
+        if record and (self.first_failed is None or record.index < self.first_failed.index):
+            self.first_failed = record
 
 
 def simulate(

@@ -6,7 +6,7 @@ import math
 
 from turnout.lab.compare.statistics.metrics import Metric
 from turnout.lab.compare.statistics.statistics import Difference
-from turnout.lab.compare.statistics.verdicts import percent, verdict, within
+from turnout.lab.compare.statistics.verdicts import amount, percent, verdict, within
 
 TTFT = Metric("p99_ttft", "p99 TTFT", "ms", False)
 THROUGHPUT = Metric("output_throughput", "output throughput", "tok/s", True)
@@ -33,6 +33,10 @@ def test_a_fall_is_told_from_its_smaller_end_to_its_larger() -> None:
 def test_small_ones_have_a_decimal() -> None:
     assert within(difference(0.002, -0.011, 0.015)) == "[-1.1%, +1.5%]"
     assert percent(0.1) == "+10%" and percent(-0.02) == "-2.0%"
+
+
+def test_figures_have_no_digits_that_mean_nothing() -> None:
+    assert [amount(value) for value in (0.0, 56.784, 1234.5, 1e300)] == ["0", "56.78", "1,234", "1e+300"]
 
 
 def test_intervals_of_next_to_no_information_have_few_digits() -> None:
