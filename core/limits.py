@@ -512,10 +512,12 @@ TRACE_JSON = Limit(
 TRACE_TOKENS = Limit(
     most=2**24,
     unit="tokens",
-    what="prompt, output and block of a trace's job",
+    what="prompt, output and block of a trace's job, and a length that a generator draws",
     answer="the command refuses it",
 )
-TRACE_JOBS = Limit(most=10_000_000, unit="jobs", what="a trace", answer="the command refuses it")
+TRACE_JOBS = Limit(
+    most=10_000_000, unit="jobs", what="a trace, and what generators make", answer="the command refuses it"
+)
 
 
 def all_limits() -> dict[str, Limit]:

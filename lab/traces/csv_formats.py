@@ -27,10 +27,7 @@ def _azure(row: TraceEntry) -> Job:
 
 
 def _burstgpt(row: TraceEntry) -> Job:
-    """BurstGPT (Wang et al. 2024). Times are in seconds, and the model is taken for the client.
-
-    Failed requests, which have no response, are skipped.
-    """
+    """BurstGPT (Wang et al. 2024). Times are in seconds, and the model is taken for the client."""
     return Job(
         row.number("Timestamp"),
         row.tokens("Request tokens"),
@@ -60,7 +57,7 @@ CSV_FORMS = (
 
 
 def read_csv(path: Path, lines: Iterable[str]) -> Iterator[Job]:
-    """The first line is the header. Rows without an output were failures, and are left out."""
+    """The first line is the header."""
     rows = csv.reader(lines)
     header = [column.strip() for column in next(rows, [])]
     form = next((form for form in CSV_FORMS if set(form.columns) <= set(header)), None)
@@ -75,6 +72,4 @@ def read_csv(path: Path, lines: Iterable[str]) -> Iterator[Job]:
         entry = TraceEntry(dict(zip(header, row, strict=False)), path, rows.line_num, form.name)
         if len(row) != len(header):
             raise entry.fault(f"{len(row)} values for {len(header)} columns")
-        job = form.read(entry)
-        if job.prompt and job.output:
-            yield job
+        yield form.read(entry)

@@ -46,7 +46,9 @@ class TraceEntry:
         if count < 0 or count != int(count):
             raise self.fault(f"{name!r} should be a count, not {self.fields[name]!r:.60}")
         if count > limits.TRACE_TOKENS.most:
-            raise self.fault(f"{name!r} should be at most {limits.TRACE_TOKENS.amount}, not {count:g}")
+            raise self.fault(
+                f"{name!r} should be at most {limits.TRACE_TOKENS.amount}, not {self.fields[name]!s:.60}"
+            )
         return int(count)
 
     def text(self, name: str) -> str:

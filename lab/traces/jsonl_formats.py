@@ -20,9 +20,7 @@ def _mooncake(entries: Iterable[TraceEntry]) -> Iterator[Job]:
     `hash_ids` name blocks of 512 tokens, by the hash of all tokens up to their end.
     """
     for entry in entries:
-        job = _job(entry, entry.number("timestamp") / 1000, MOONCAKE_BLOCK)
-        if job.prompt and job.output:
-            yield job
+        yield _job(entry, entry.number("timestamp") / 1000, MOONCAKE_BLOCK)
 
 
 def _bailian(entries: Iterable[TraceEntry]) -> Iterator[Job]:
@@ -35,9 +33,7 @@ def _bailian(entries: Iterable[TraceEntry]) -> Iterator[Job]:
         chat, parent = entry.text("chat_id"), entry.text("parent_chat_id")
         # A parent may lie before the trace's beginning: then its name stands for the session.
         roots[chat] = chat if parent == "-1" else roots.get(parent, parent)
-        job = _job(entry, entry.number("timestamp"), QWEN_BLOCK, session=roots[chat])
-        if job.prompt and job.output:
-            yield job
+        yield _job(entry, entry.number("timestamp"), QWEN_BLOCK, session=roots[chat])
 
 
 def _job(entry: TraceEntry, at: float, block: int, **more: Any) -> Job:

@@ -35,6 +35,8 @@ class TraceFile(NamedTuple):
     """Jobs by arrival. The first arrives at 0, except in Turnout's own format, which is read as it is."""
     concurrency: int | None = None
     """The concurrency of a closed loop, which only Turnout's own format has."""
+    skipped: int = 0
+    """Requests without a prompt or an output: most of them failed when the trace was recorded."""
 
 
 def read_trace(path: Path, tokens: CountTokens) -> TraceFile:
@@ -49,7 +51,8 @@ def read_trace(path: Path, tokens: CountTokens) -> TraceFile:
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text; expected {FORMS}") from None
     if not trace.jobs:
-        raise ConfigError(f"{path} has no requests")
+        sought = "requests with a prompt and an output" if trace.skipped else "requests"
+        raise ConfigError(f"{path} has no {sought}")
     return trace
 
 
@@ -64,7 +67,7 @@ def _read(path: Path, file: TextIO, tokens: CountTokens) -> TraceFile:
     if head.lstrip().startswith("{"):
         return _read_json_lines(path, _bounded(path, file))
     if "," in head:
-        return _from_zero(_counted(path, read_csv(path, _bounded(path, file))))
+        return _recorded(path, read_csv(path, _bounded(path, file)))
     raise ConfigError(f"{path}, line 1: {head.strip()[:60]!r} does not begin a known trace; expected {FORMS}")
 
 
@@ -82,7 +85,7 @@ def _read_json_lines(path: Path, lines: Iterable[str]) -> TraceFile:
     entries = chain([(first_number, first)], objects)
     for form in JSONL_FORMS:
         if first.keys() >= set(form.fields):
-            return _from_zero(_counted(path, form.read(_entries(path, entries, form.name))))
+            return _recorded(path, form.read(_entries(path, entries, form.name)))
     raise ConfigError(
         f"{path}, line {first_number}: no known trace has the fields {', '.join(first)}; expected {FORMS}"
     )
@@ -135,7 +138,18 @@ def _by_arrival(jobs: Iterable[Job]) -> list[Job]:
     return sorted(jobs, key=attrgetter("at"))
 
 
-def _from_zero(jobs: Iterable[Job]) -> TraceFile:
-    ordered = _by_arrival(jobs)
+def _recorded(path: Path, jobs: Iterable[Job]) -> TraceFile:
+    """What other systems recorded, from time 0 on."""
+    skipped = 0
+
+    def served() -> Iterator[Job]:
+        nonlocal skipped
+        for job in jobs:
+            if job.prompt and job.output:
+                yield job
+            else:
+                skipped += 1
+
+    ordered = _by_arrival(_counted(path, served()))
     begin = ordered[0].at if ordered else 0.0
-    return TraceFile([replace(job, at=job.at - begin) for job in ordered])
+    return TraceFile([replace(job, at=job.at - begin) for job in ordered], skipped=skipped)

@@ -23,7 +23,8 @@ def read_sharegpt(path: Path, conversations: Any, tokens: CountTokens) -> Iterat
     """Each question that got an answer is a turn; its prompt is all that was said before, and the question.
 
     Conversations are sessions, which begin all at once; later turns come as soon as the answer is there.
-    Give a ``rate``, and ``turns=1`` as most benchmarks do.
+    Give a ``rate``, and ``turns=1`` as most benchmarks do. Lengths are estimated from the text;
+    ``turnout bench serve --tokenizer`` counts them.
     """
     if not isinstance(conversations, list):
         raise ConfigError(f"{path}: a list of conversations is expected ({SHAREGPT})")

@@ -16,17 +16,21 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from turnout.core import limits
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.workloads import arrivals
 from turnout.lab.workloads.lengths import Fixed, LengthsOption, Lognormal, OutputOption
 
 __all__ = ["GENERATORS", "Generator"]
 
+MOST = limits.TRACE_JOBS.whole
+"""Each prefix and each client takes memory, as a job does."""
+
 
 class Generator(BaseModel, ABC):
     """The shape of requests, however they arrive. An arrival is a request, or a session's first turn."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
 
     requests: int = Field(200, ge=1, description="Requests; every turn of a session counts.")
     prompt: LengthsOption = Field(
@@ -47,7 +51,7 @@ class Generator(BaseModel, ABC):
     prefix: LengthsOption | None = Field(
         None, description="Tokens that requests share before the prompt, as a system prompt."
     )
-    prefixes: int = Field(1, ge=1, description="Different prefixes.")
+    prefixes: int = Field(1, ge=1, le=MOST, description="Different prefixes.")
     prefix_skew: float = Field(
         0.0, ge=0, description="Zipf's exponent: how much more often some prefixes are used than others."
     )
@@ -61,7 +65,7 @@ class Generator(BaseModel, ABC):
         description="Seconds between an answer and the session's next turn, on average (exponential).",
     )
     client: str | None = Field(None, description="The client that sends them: the API's `user`.")
-    clients: int = Field(1, ge=1, description="Clients; several are numbered.")
+    clients: int = Field(1, ge=1, le=MOST, description="Clients; several are numbered.")
     client_skew: float = Field(
         0.0, ge=0, description="Zipf's exponent: how much more some clients send than others."
     )
@@ -148,7 +152,7 @@ def _zipf(ranks: int, skew: float) -> list[float]:
 
 # ------------------------------------------------------------------ by their arrivals
 
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0)]
 
 
 class Poisson(Generator):

@@ -19,6 +19,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from turnout.core import limits
 from turnout.core.errors import did_you_mean
 
 __all__ = [
@@ -34,6 +35,9 @@ __all__ = [
     "Uniform",
     "parse_lengths",
 ]
+
+
+MOST = limits.TRACE_TOKENS.whole
 
 
 class Lengths(ABC):
@@ -56,6 +60,7 @@ class Fixed(Lengths):
 
     def __post_init__(self) -> None:
         _check(self.tokens >= 1, "tokens must be at least 1")
+        _check_most("tokens", self.tokens)
 
     def draw(self, rng: random.Random) -> int:
         return self.tokens
@@ -73,6 +78,7 @@ class Uniform(Lengths):
 
     def __post_init__(self) -> None:
         _check(1 <= self.low <= self.high, "1 <= low <= high must hold")
+        _check_most("high", self.high)
 
     def draw(self, rng: random.Random) -> int:
         return rng.randint(self.low, self.high)
@@ -86,11 +92,14 @@ class Lognormal(Lengths):
     spread: float = 1.0
     """standard deviation of the logarithm."""
     least: int = 4
-    most: int = 2**31
+    most: int = MOST
 
     def __post_init__(self) -> None:
-        _check(self.mean > 0 and self.spread >= 0, "mean must be positive, spread not negative")
+        _check(self.mean > 0, "mean must be positive")
+        _check_spread(self.spread)
         _check(1 <= self.least <= self.most, "1 <= least <= most must hold")
+        _check_most("mean", self.mean)
+        _check_most("most", self.most)
 
     def draw(self, rng: random.Random) -> int:
         drawn = rng.lognormvariate(math.log(self.mean) - self.spread**2 / 2, self.spread)
@@ -109,7 +118,9 @@ class Bimodal(Lengths):
 
     def __post_init__(self) -> None:
         _check(0 < self.short <= self.long, "0 < short <= long must hold")
-        _check(0 <= self.share <= 1 and self.spread >= 0, "share must be 0 to 1, spread not negative")
+        _check_most("long", self.long)
+        _check(0 <= self.share <= 1, "share must be 0 to 1")
+        _check_spread(self.spread)
 
     def draw(self, rng: random.Random) -> int:
         mean = self.long if rng.random() < self.share else self.short
@@ -132,7 +143,9 @@ class Documents(Lengths):
     """standard deviation of the logarithm, about each collection's mean."""
 
     def __post_init__(self) -> None:
-        _check(self.most >= 1 and self.spread >= 0, "most must be at least 1, spread not negative")
+        _check(self.most >= 1, "most must be at least 1")
+        _check_spread(self.spread)
+        _check_most("most", self.most)
 
     def draw(self, rng: random.Random) -> int:
         mean = TOKENS_PER_WORD * rng.choice(DOCUMENT_WORDS)
@@ -148,7 +161,9 @@ class Queries(Lengths):
     """standard deviation of the logarithm."""
 
     def __post_init__(self) -> None:
-        _check(self.most >= 1 and self.spread >= 0, "most must be at least 1, spread not negative")
+        _check(self.most >= 1, "most must be at least 1")
+        _check_spread(self.spread)
+        _check_most("most", self.most)
 
     def draw(self, rng: random.Random) -> int:
         mean = TOKENS_PER_WORD * rng.choice(QUERY_WORDS)
@@ -212,6 +227,14 @@ def _arguments(kind: type[Lengths], given: list[str]) -> dict[str, float]:
         _check(name in known, f"there is no {name!r}{did_you_mean(name, known)}")
         arguments[name] = int(value) if known[name] == "int" else float(value)
     return arguments
+
+
+def _check_most(name: str, tokens: float) -> None:
+    _check(tokens <= MOST, f"{name} must be at most {MOST:,}")
+
+
+def _check_spread(spread: float) -> None:
+    _check(0 <= spread <= 100, "spread must be 0 to 100")
 
 
 def _check(holds: bool, otherwise: str) -> None:

@@ -9,11 +9,11 @@ from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job, Workload
-from turnout.lab.traces.reading import read_trace
+from turnout.lab.traces.reading import TraceFile, read_trace
 from turnout.lab.traces.tokens import CountTokens
 from turnout.lab.workloads import arrivals
 
@@ -23,7 +23,7 @@ __all__ = ["Trace"]
 class Trace(BaseModel):
     """Requests that were once served: ShareGPT, Azure, BurstGPT, Mooncake, Qwen-Bailian, Vidur, Turnout."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     file: Path = Field(description="The trace; its first line tells its form.")
     skip: int = Field(0, ge=0, description="Requests to skip at the beginning.")
@@ -39,6 +39,14 @@ class Trace(BaseModel):
     concurrency: int | None = Field(
         None, ge=1, description="Requests at a time, in a closed loop, instead of the trace's times."
     )
+
+    @field_validator("file", mode="before")
+    @classmethod
+    def _is_named(cls, file: object) -> object:
+        """An empty path would be the working directory."""
+        if file == "":
+            raise ValueError("the path of a file is expected")
+        return file
 
     @model_validator(mode="after")
     def _one_way_to_arrive(self) -> Trace:
@@ -59,7 +67,15 @@ class Trace(BaseModel):
         if part:
             taken = [replace(job, session=f"{part}-{job.session}") if job.session else job for job in taken]
         concurrency = None if self.rate else self.concurrency or trace.concurrency
-        return Workload("trace", self._timed(taken, random.Random(f"{seed} {part} arrivals")), concurrency)
+        timed = self._timed(taken, random.Random(f"{seed} {part} arrivals"))
+        return Workload("trace", timed, concurrency, self._notes(trace))
+
+    def _notes(self, trace: TraceFile) -> tuple[str, ...]:
+        if not trace.skipped:
+            return ()
+        rows = len(trace.jobs) + trace.skipped
+        without = "requests without a prompt or an output are skipped"
+        return (f"{self.file}: {without}: {trace.skipped:,} of {rows:,}",)
 
     def _taken(self, jobs: Iterable[Job]) -> Iterator[Job]:
         turns: dict[str, int] = {}

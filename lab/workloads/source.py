@@ -12,13 +12,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
+from turnout.core import limits
 from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.options import Option, Options
 from turnout.core.registry.spec import PluginSpec
@@ -35,7 +38,8 @@ SOURCES: dict[str, type[Generator] | type[Trace]] = {**GENERATORS, "trace": Trac
 """By the name that a workload begins with."""
 
 FORM = "NAME:option=value,option=value"
-SUFFIXES = (".json", ".jsonl", ".csv")
+_FORM = re.compile(r"[\w-]+(:.*=.*)?", re.DOTALL)
+"""What is not a file's path; a file's name has a dot, which no source's name has."""
 
 
 def load_workload(spec: str, seed: int, tokens: CountTokens = estimated_tokens) -> Workload:
@@ -45,11 +49,17 @@ def load_workload(spec: str, seed: int, tokens: CountTokens = estimated_tokens) 
     Raises ConfigError, in one line, for a spec or file that cannot be read.
     """
     sources = [_source(part) for part in _parts(spec)]
+    _check_jobs(spec, sources)
     parts = [
         source.workload(seed, part) if isinstance(source, Generator) else source.workload(seed, part, tokens)
         for part, source in enumerate(sources)
     ]
-    return replace(_merged(spec, parts), name=spec)
+    merged = _merged(spec, parts)
+    if not math.isfinite(merged.jobs[-1].at):
+        raise ConfigError(
+            f"workload {spec!r}: its last request would never arrive; give a higher rate or speed"
+        )
+    return replace(merged, name=spec)
 
 
 def source_options(name: str) -> list[Option]:
@@ -61,6 +71,14 @@ def _parts(spec: str) -> list[str]:
     return [spec] if _is_file(spec) else re.split(r"\s\+\s", spec.strip())
 
 
+def _check_jobs(spec: str, sources: Sequence[Source]) -> None:
+    """Raises ConfigError for more jobs than a trace may have, before they are made."""
+    if sum(source.requests for source in sources if isinstance(source, Generator)) > limits.TRACE_JOBS.most:
+        raise ConfigError(
+            f"workload {spec!r} has more than {limits.TRACE_JOBS.amount}; ask for fewer `requests`"
+        )
+
+
 def _is_file(text: str) -> bool:
     """Path.is_file raises OSError for what is too long for a name."""
     return os.path.isfile(text)
@@ -70,7 +88,7 @@ def _source(text: str) -> Source:
     text = text.strip()
     if _is_file(text):
         return Trace(file=Path(text))
-    if not re.match(r"[\w.-]+(:|$)", text) or text.endswith(SUFFIXES):
+    if not _FORM.fullmatch(text):
         raise ConfigError(f"workload {text!r}: there is no such file, and it does not have the form {FORM}")
     spec = PluginSpec.parse(text)
     if spec.name not in SOURCES:
@@ -90,4 +108,5 @@ def _merged(spec: str, parts: list[Workload]) -> Workload:
         return parts[0]
     if any(part.concurrency for part in parts):
         raise ConfigError(f"workload {spec!r}: a closed loop cannot be mixed with others")
-    return Workload(spec, sorted(chain.from_iterable(part.jobs for part in parts), key=attrgetter("at")))
+    jobs = sorted(chain.from_iterable(part.jobs for part in parts), key=attrgetter("at"))
+    return Workload(spec, jobs, notes=tuple(note for part in parts for note in part.notes))

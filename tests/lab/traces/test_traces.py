@@ -9,6 +9,7 @@ import pytest
 
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.traces.tokens import estimated_tokens
 from turnout.lab.traces.turnout_format import write_workload
 from turnout.lab.workloads.source import load_workload
 
@@ -107,8 +108,56 @@ def test_a_trace_is_jobs(tmp_path: Path, text: str, jobs: list[Job]) -> None:
     assert read(tmp_path, text) == jobs
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.json", "t.jsonl"])
+@pytest.mark.parametrize("spec", ["{}", "trace:file={}", "burst:requests=1,prompt=1 + trace:file={}"])
+def test_a_file_may_end_in_any_suffix(tmp_path: Path, spec: str, name: str) -> None:
+    """A specification that ended so was taken for a path."""
+    file = tmp_path / name
+    file.write_text(AZURE)
+    jobs = load_workload(spec.format(file), 0).jobs
+    assert [job.prompt for job in jobs][-2:] == [4808, 3180]
+
+
 def test_a_byte_order_mark_and_windows_lines_do_no_harm(tmp_path: Path) -> None:
     assert len(read(tmp_path, "\ufeff" + AZURE.replace("\n", "\r\n"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "requests"),
+    [
+        (AZURE + "2023-11-16 18:17:06,0,5\n2023-11-16 18:17:07,5,0\n", 4),
+        (BURSTGPT, 3),
+        (VIDUR + "2.0,0,3\n2.5,3,0\n", 4),
+        (MOONCAKE + '{"timestamp": 4, "input_length": 10, "output_length": 0}\n', 3),
+        (BAILIAN + BAILIAN.replace('"output_length": 8', '"output_length": 0'), 6),
+    ],
+    ids=["azure", "burstgpt", "vidur", "mooncake", "bailian"],
+)
+def test_what_cannot_be_served_is_skipped_and_counted(tmp_path: Path, text: str, requests: int) -> None:
+    file = tmp_path / "trace"
+    file.write_text(text)
+    loaded = load_workload(f"burst:requests=1 + trace:file={file}", 0)
+    skipped = requests + 1 - len(loaded.jobs)
+    told = f"requests without a prompt or an output are skipped: {skipped} of {requests}"
+    assert skipped and loaded.notes == (f"{file}: {told}",)
+    file.write_text(AZURE)
+    assert not load_workload(str(file), 0).notes
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", 1),
+        ("Hello, internationalization!", 1 + 1 + 4 + 1),
+        ("今天天气很好" * 100, 450),
+        ("ひらがなとカタカナ" * 100, 675),
+        ("안녕하세요" * 100, 375),
+        ("我们用 Turnout，很好。", 4 + 2 + 2),
+    ],
+)
+def test_lengths_of_texts_are_estimated(text: str, tokens: int) -> None:
+    """Six ideographs once counted as one token, as six letters do."""
+    assert estimated_tokens(text) == tokens
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -148,7 +197,9 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ('{"turnout_workload": 2}\n', "line 1: version 2 is not 1"),
         ('{"turnout_workload": 1}\n{"at": 0, "promt": 4}\n', "line 2: .*'promt'.*; did you mean 'prompt'"),
         ('{"turnout_workload": 1}\n{"at": 0, "prompt": 0, "output": 4}\n', "line 2: .* must be at least 1"),
+        ('{"turnout_workload": 1}\n{"at": 0, "prompt": 16777217, "output": 4}\n', "not 16777217 "),
         ('{"turnout_workload": 1}\n', "has no requests"),
+        (VIDUR_LENGTHS.replace("44", "0"), "has no requests with a prompt and an output"),
     ],
 )
 def test_a_wrong_file_says_what_was_expected_and_where(tmp_path: Path, text: str, message: str) -> None:
