@@ -149,9 +149,9 @@ def as_plugin_errors(plugin: str) -> Iterator[None]:
     """Turns errors raised in the block, other than TurnoutErrors, into a PluginError that names `plugin`."""
     try:
         yield
-    except TurnoutError:
+    except (TurnoutError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # as `plugin_errors` has it, such as `sys.exit`
         raise PluginError(f"{plugin} failed: {describe_error(error)}") from error
 
 

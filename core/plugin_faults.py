@@ -19,11 +19,9 @@ from turnout.core.fault_table import fault_of
 
 __all__ = ["PluginFaults", "blame", "blamed", "fault_message", "name_plugin", "plugin_errors", "title_of"]
 
-_SURVIVED: Final = (Exception, SystemExit)
-"""A plugin may call `sys.exit`; an interrupt of the user is none of its doing."""
-_PANIC: Final = "PanicException"
-"""What an extension written in Rust raises where it would end the process. It is no Exception, and each
-extension has a class of its own, so that it is known by its name alone."""
+_NOT_THEIRS: Final = (KeyboardInterrupt, GeneratorExit)
+"""The user's interrupt and the end of a generator are none of a plugin's doing. All else that a plugin raises
+is, though no Exception: `sys.exit`, a panic of an extension written in Rust, a class of its own."""
 MAX_TEXT = 2000
 """Characters of an error's text that a message repeats: a message goes to clients and into the log."""
 _TITLE = "_turnout_title"
@@ -40,13 +38,14 @@ _NOUNS = {
 
 
 def plugin_errors(*others: type[BaseException]) -> tuple[type[BaseException], ...]:
-    """Returns what a guard survives, the panic among it that is being handled: ``except plugin_errors():``.
+    """Returns what a guard survives of what was raised: ``except plugin_errors():``.
 
     Python evaluates that expression only once something was raised. others: are survived, too.
     """
     raised = sys.exc_info()[0]
-    panicked = raised is not None and raised.__name__ == _PANIC
-    return (*_SURVIVED, *others, raised) if panicked and raised is not None else (*_SURVIVED, *others)
+    if raised is None or issubclass(raised, _NOT_THEIRS):
+        return (Exception, *others)
+    return (raised, *others)
 
 
 def name_plugin(plugin: object, title: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError, as_plugin_errors
 from turnout.core.interfaces.logits_processor import CancellableWork, LogitsProcessor, Row, ServedModel
-from turnout.core.plugin_faults import PluginFaults, name_plugin
+from turnout.core.plugin_faults import PluginFaults, name_plugin, plugin_errors
 from turnout.core.types.extra_args import check_known
 
 if TYPE_CHECKING:
@@ -27,16 +27,6 @@ Pick = Callable[["Tensor", list[int]], "Tensor"]
 """Returns the rows of a tensor with these numbers."""
 Put = Callable[["Tensor", list[int], "Tensor"], object]
 """Writes the rows of a tensor with these numbers."""
-
-
-def _survived(error: BaseException) -> BaseException:
-    """Returns what a processor raised, if it is the processor's; raises what ends the program.
-
-    A panic of an extension written in Rust is no Exception, but a fault like any other.
-    """
-    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
-        raise error
-    return error
 
 
 def _put(logits: Tensor, rows: list[int], values: Tensor) -> None:
@@ -59,8 +49,8 @@ class ActiveProcessor:
         """As `LogitsProcessor.warm_up`, with faults logged."""
         try:
             self.processor.warm_up()
-        except BaseException as error:
-            self._plugin_faults.report(self.processor, "warm_up", _survived(error))
+        except plugin_errors() as error:
+            self._plugin_faults.report(self.processor, "warm_up", error)
 
     def preparation(self, spec: RequestSpec) -> PreparationWork | None:
         """Returns the processor's preparation for a request, None for none.
@@ -85,8 +75,8 @@ class ActiveProcessor:
         """Applies the processor in place. Returns why it failed, if it did; `logits` are invalid then."""
         try:
             self.processor.apply(logits, rows)
-        except BaseException as error:
-            return self._plugin_faults.report(self.processor, "apply", _survived(error))
+        except plugin_errors() as error:
+            return self._plugin_faults.report(self.processor, "apply", error)
         return None
 
     def _wanted(self, params: SamplingParams) -> bool:
@@ -96,8 +86,8 @@ class ActiveProcessor:
         """
         try:
             return bool(self.processor.wants(params))
-        except BaseException as error:
-            message = self._plugin_faults.report(self.processor, "wants", _survived(error))
+        except plugin_errors() as error:
+            message = self._plugin_faults.report(self.processor, "wants", error)
             declared = self.processor.extra_args
             if declared and params.extra_args.keys().isdisjoint(declared):
                 return False
@@ -110,10 +100,8 @@ class ActiveProcessor:
             yield
         except RequestError:
             raise
-        except BaseException as error:
-            raise RequestError(
-                self._plugin_faults.report(self.processor, method, _survived(error))
-            ) from error
+        except plugin_errors() as error:
+            raise RequestError(self._plugin_faults.report(self.processor, method, error)) from error
 
 
 class PreparationWork:

@@ -25,11 +25,16 @@ class PanicException(BaseException):  # as pyo3 calls that of each extension
     """An extension in Rust reached what it takes to be impossible."""
 
 
+class Stop(BaseException):
+    """What a library ends its own loop with."""
+
+
 ERRORS: dict[str, Callable[[], BaseException]] = {
     "error": lambda: RuntimeError("oops"),
     "exit": lambda: SystemExit(3),
     "unprintable": Unprintable,
     "panic": lambda: PanicException("called `Option::unwrap()` on a `None` value"),
+    "stop": lambda: Stop("over"),
 }
 MOMENTS = ("first", "third", "always")
 NOT_ASKED = ("move", "bind", "__call__", "snapshot", "prefixes", "pin", "unpin", "pinned", "warm_up")
