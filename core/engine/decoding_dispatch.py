@@ -17,6 +17,7 @@ from turnout.core.engine.decision_checks import (
     goes_on,
     held_tokens,
 )
+from turnout.core.engine.figures import checked_number
 from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.logs import about
@@ -126,7 +127,7 @@ class DecodingDispatch:
                     raise ValueError(f"drafted for {sequence!r}, which it was not asked about")
                 if len(draft_tokens) > most:
                     raise ValueError(f"drafted {len(draft_tokens)} tokens; `rows` allows {most}")
-                draft_tokens = draft_tokens[: sequence.room - 1]
+                draft_tokens = list(draft_tokens[: sequence.room - 1])
                 check_tokens(draft_tokens, self._vocab_size)
                 sequence.draft = draft_tokens
         except plugin_errors() as error:
@@ -331,10 +332,15 @@ class DecodingDispatch:
         totals: dict[str, float] = {}
         for decoding in self.all:
             try:
-                for name, value in decoding.counters().items():
-                    totals[str(name)] = totals.get(name, 0) + float(value)
+                found = [
+                    (str(name), checked_number(name, value, counter=True))
+                    for name, value in decoding.counters().items()
+                ]
             except plugin_errors() as error:
                 self._plugin_faults.report(decoding, "counters", error)
+                continue
+            for name, number in found:
+                totals[name] = totals.get(name, 0) + number
         return totals
 
 

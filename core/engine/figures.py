@@ -13,7 +13,7 @@ from turnout.core.interfaces.figures import Figures
 from turnout.core.plugin_faults import PluginFaults, plugin_errors, title_of
 from turnout.core.types.messages import PluginFigure
 
-__all__ = ["Asked", "FigureCollector"]
+__all__ = ["Asked", "FigureCollector", "checked_number"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,15 @@ def _checked(title: str, figures: Figures) -> Iterator[PluginFigure]:
                 raise ValueError(
                     f"{str(name)[:80]!r} is no name: it must have small letters, digits and underscores"
                 )
-            number = float(value)
-            if not math.isfinite(number):
-                raise ValueError(f"{name} is {number}, but must be finite")
+            number = checked_number(name, value, counter=counter)
             yield PluginFigure(title, name, number, counter)
+
+
+def checked_number(name: str, value: float, *, counter: bool) -> float:
+    """Returns the value of a metric as a float. Raises ValueError for one that makes no valid metric."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {number}, but must be finite")
+    if counter and number < 0:
+        raise ValueError(f"the counter {name} is {number}, but must not be below 0")
+    return number

@@ -15,7 +15,7 @@ class Figures(NamedTuple):
     """A plugin's counters and gauges, by names of small letters, digits and underscores."""
 
     counters: Mapping[str, float] = _NONE
-    """Totals since the start, which never fall."""
+    """Totals since the start, from 0 on. They never fall: Prometheus takes a fall for a restart."""
     gauges: Mapping[str, float] = _NONE
     """Values of this moment."""
 

@@ -102,6 +102,10 @@ class ToyResources:
     max_batched_tokens: int
     time: float = 0.0
 
+    @property
+    def model(self) -> ServedModel:
+        return ServedModel(Path(), VOCABULARY, frozenset({EOS}))
+
     def clock(self) -> float:
         self.time += 1e-3
         return self.time
@@ -116,7 +120,7 @@ def toy_engine(strategy: Speculative, *, blocks: int = 512, budget: int = 256, s
     resources = ToyResources(observers, budget)
     strategy.start(resources)  # type: ignore[arg-type]
     processors = LogitsProcessors(Registry.load().logits_processors())
-    processors.start(ServedModel(Path(), VOCABULARY, frozenset({EOS})))
+    processors.start(resources.model)
     return Engine(
         Scheduler(Fcfs(), kv, Capacity(budget, slots), MaxTokens(), strict=True),
         TensorRunner(kv, served_model),

@@ -29,11 +29,17 @@ from turnout.sampling.draws import noise_key_of
 from turnout.sampling.exponential_race import exponential_race
 from turnout.sampling.noise import seed_tensor, uniform
 
-__all__ = ["by_rejection"]
+__all__ = ["UNUSABLE", "by_rejection"]
+
+UNUSABLE = -2
+"""Stands behind a draft token whose probabilities are none."""
 
 
 def by_rejection(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
     """The token that follows each row, int64 [rows]: a draft's accepted tokens, one more token, then -1.
+
+    Where a token is rejected whose probabilities are not finite, or 0 for itself, the model's own is drawn,
+    and `UNUSABLE` follows instead of -1.
 
     logits: fp32 [rows, vocab_size], adjusted; the rows of each draft lie together, in the order of drafts.
     All drafts have tokens, with probabilities. Tokens are accepted by other noise than they were drawn
@@ -42,28 +48,29 @@ def by_rejection(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
     device = logits.device
     weights = token_weights(logits, [row.params for draft in drafts for row in draft.rows])
     target = weights / weights.sum(dim=-1, keepdim=True)
-    drawn_from = torch.cat([_probabilities(draft) for draft in drafts])
+    drawn_from = torch.cat([_probabilities(draft, device) for draft in drafts])
     counts = np.array([len(draft.tokens) for draft in drafts])
     numbers, draft_tokens, of, indices, sources = to_device(_rows(drafts, counts), device)
     chances, seed = to_device(_chances(drafts), device), seed_tensor(_keys(drafts), device)
-    q = drawn_from[sources, draft_tokens].clamp_min(torch.finfo(drawn_from.dtype).tiny)
-    passes = chances < target[numbers, draft_tokens] / q
+    q = drawn_from[sources, draft_tokens]
+    passes = (q > 0) & (chances < target[numbers, draft_tokens] / q)
     # The rows of each draft; its last row, where none passes, fills up to the most rows of any draft.
     ends = (counts + 1).cumsum()
     table = np.minimum((ends - counts - 1)[:, None] + np.arange(counts.max() + 1), ends[:, None] - 1)
     rows = to_device(table, device)
     accepted = passes[rows].long().cumprod(dim=1).sum(dim=1)
     last = rows.gather(1, accepted[:, None]).squeeze(1)
-    p, rejected = target[last], chances[last].isfinite()
-    residual = _residual(p, drawn_from[sources[last]])
-    tokens = exponential_race(torch.where(rejected[:, None], residual, p), seed[last])
-    behind = torch.where(indices == accepted[of], tokens[of], -1)
+    p, other, rejected = target[last], drawn_from[sources[last]], chances[last].isfinite()
+    usable = (q[last] > 0) & other.sum(dim=-1).isfinite()
+    tokens = exponential_race(torch.where((rejected & usable)[:, None], _residual(p, other), p), seed[last])
+    nothing = torch.where(rejected & ~usable, UNUSABLE, -1)
+    behind = torch.where(indices == accepted[of], tokens[of], nothing[of])
     return torch.where(indices < accepted[of], draft_tokens, behind)
 
 
-def _probabilities(draft: Draft) -> Tensor:
+def _probabilities(draft: Draft, device: torch.device) -> Tensor:
     assert draft.probabilities is not None
-    return draft.probabilities[: len(draft.tokens)]
+    return draft.probabilities[: len(draft.tokens)].to(device, torch.float32)
 
 
 def _rows(drafts: Sequence[Draft], counts: Numbers) -> Numbers:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -12,6 +14,7 @@ from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.figures import HasFigures
 from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.resources import Resources
+from turnout.core.plugin_faults import PluginFaults
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
@@ -19,6 +22,7 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
+from turnout.plugins.decoding.speculation import checked_proposer
 from turnout.plugins.decoding.speculation.draft_length import DraftLengthController
 from turnout.plugins.defaults import MAX_DRAFT
 
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from turnout.plugins.decoding.speculation.drafts import Draft
 
 __all__ = ["COUNTERS", "Speculative"]
+
+logger = logging.getLogger(__name__)
 
 COUNTERS = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
 Verify = Literal["auto", "exact", "rejection"]
@@ -67,12 +73,14 @@ class Speculative(Decoding):
         self._proposals: dict[TokenSequence, Proposal] = {}
         """Proposals that are not verified yet."""
         self._drafts = self._drafted = self._accepted = 0
+        self._proposer_faults = PluginFaults("proposer", logger)
 
     @property
     def rows(self) -> int:
         return self._lengths.max_length + 1
 
     def start(self, resources: Resources) -> None:
+        self._vocab_size = resources.model.vocab_size
         self._proposer.start(resources)
         self._lengths.start(resources, self._proposer.cost)
 
@@ -89,7 +97,7 @@ class Speculative(Decoding):
         # A sequence that was not in the last step still has its draft. Choices that have not forked share a
         # sequence, and a draft for one of them is of no use to the others.
         ready = [s for s in sequences if not s.draft and _forked(s.request)]
-        lengths = self._lengths.draft_lengths(ready, self._proposer.backlog)
+        lengths = self._lengths.draft_lengths(ready, partial(checked_proposer.backlog, self._proposer))
         requests = [
             DraftRequest(sequence, length, self._by_rejection(sequence.request.params))
             for sequence, length in zip(ready, lengths, strict=True)
@@ -100,18 +108,12 @@ class Speculative(Decoding):
             yield proposal.sequence, proposal.tokens
 
     def _proposals_for(self, requests: Sequence[DraftRequest]) -> list[Proposal]:
-        """The proposer's proposals. Raises ValueError if they exceed `requests`."""
         if not requests:
             return []
-        behind = sum(self._proposer.backlog(request.sequence) for request in requests)
+        behind = sum(checked_proposer.backlog(self._proposer, request.sequence) for request in requests)
         longest = max(request.tokens for request in requests)
         with self._lengths.measure_draft(len(requests), longest, typical=behind <= len(requests)):
-            proposals = list(self._proposer.propose(requests))
-        wanted = {request.sequence: request.tokens for request in requests}
-        for sequence, tokens, _ in proposals:
-            if len(tokens) > wanted.pop(sequence, 0):
-                raise ValueError(f"{type(self._proposer).__name__} drafted what was not asked for: {tokens}")
-        return [proposal for proposal in proposals if proposal.tokens]
+            return checked_proposer.propose(self._proposer, requests, self._vocab_size)
 
     def _by_rejection(self, params: SamplingParams) -> bool:
         if params.greedy or self._verify == "exact":
@@ -133,9 +135,15 @@ class Speculative(Decoding):
         from turnout.plugins.decoding.speculation.verification import verify
 
         drafts = [draft for request in requests for draft in self._drafts_of(request)]
-        for draft, continuation in zip(drafts, verify(drafts, logits), strict=True):
+        for draft, continuation in zip(
+            drafts, verify(drafts, logits, self._report_probabilities), strict=True
+        ):
             self._learn(draft, len(continuation.tokens) - 1)
             yield continuation
+
+    def _report_probabilities(self) -> None:
+        error = ValueError("gave probabilities that are not finite, or 0 for the token that it drafted")
+        self._proposer_faults.report(self._proposer, "propose", error)
 
     def _drafts_of(self, request: Request) -> Iterator[Draft]:
         from turnout.plugins.decoding.speculation.drafts import Draft

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 import torch
@@ -13,21 +13,28 @@ from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows, to_host_async
 from turnout.plugins.decoding.speculation.drafts import Draft
-from turnout.plugins.decoding.speculation.rejection import by_rejection
+from turnout.plugins.decoding.speculation.rejection import UNUSABLE, by_rejection
 from turnout.sampling.choose import choose
 from turnout.sampling.logprobs import token_logprobs
 
 __all__ = ["verify"]
 
 
-def verify(drafts: Sequence[Draft], logits: Logits) -> Iterable[Continuation]:
-    """The accepted tokens of each draft and one more token. Waits for the device once."""
+def verify(
+    drafts: Sequence[Draft], logits: Logits, report_unusable: Callable[[], object] = lambda: None
+) -> Iterable[Continuation]:
+    """The accepted tokens of each draft and one more token. Waits for the device once.
+
+    report_unusable: called if a draft was given up since its probabilities are none.
+    """
     raw = logits.of(draft.sequence for draft in drafts).float()
     rows = [row for draft in drafts for row in draft.rows]
     follows = _follows(adjust(raw, rows), drafts)
     arrival = to_host_async(follows)
     details = token_logprobs(raw, follows.clamp_min(0), [row.params.logprobs for row in rows])
     tokens, scores = arrival().tolist(), details()
+    if UNUSABLE in tokens:
+        report_unusable()
     for draft, span in zip(drafts, _spans(drafts), strict=True):
         chosen = _accepted(draft.tokens, tokens[span.start : span.stop])
         scored = [score for score in scores[span.start : span.start + len(chosen)] if score is not None]
@@ -35,7 +42,7 @@ def verify(drafts: Sequence[Draft], logits: Logits) -> Iterable[Continuation]:
 
 
 def _follows(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
-    """The token that each row chooses, int64 [rows]; -1 in rows behind a token that is known to be rejected.
+    """The token that each row chooses, int64 [rows]; negative behind one that is known to be rejected.
 
     logits: fp32 [rows, vocab_size], adjusted; the rows of each draft lie together, in the order of drafts.
     """

@@ -7,6 +7,7 @@ from toy import (
     EOS,
     VOCABULARY,
     ToyGreedy,
+    ToyLookup,
     ToyParallel,
     argmax,
     drive,
@@ -144,3 +145,13 @@ def test_a_draft_beyond_the_declared_rows_is_a_fault(monkeypatch, caplog):
     outcome = drive(toy_engine(Fcfs(), toy_kv(64, 4), budget=64), [(0, spec)], max_steps=100)
     assert outcome.outputs("r") == expected(spec)
     assert "draft failed: ValueError: drafted 40 tokens; `rows` allows 2" in caplog.text
+
+
+def test_a_draft_may_be_any_sequence_of_tokens(monkeypatch, caplog):
+    """A tuple ended the engine."""
+    monkeypatch.setattr(ToyLookup, "draft", lambda self, sequences: [(s, (1, 2)) for s in sequences])
+    monkeypatch.setattr(ToyLookup, "rows", 3)
+    spec = toy_request("r", [1, 2, 3], "lookup", 12)
+    outcome = drive(toy_engine(Fcfs(), toy_kv(64, 4), budget=64), [(0, spec)], max_steps=100)
+    assert outcome.outputs("r") == expected(spec)
+    assert not caplog.records

@@ -64,6 +64,7 @@ def test_counters_and_gauges_are_reported_with_their_plugin() -> None:
         ('a",b="', 1, "is no name"),
         ("jumps", float("nan"), "jumps is nan"),
         ("jumps", "many", "could not convert"),
+        ("jumps", float("inf"), "jumps is inf"),
     ],
 )
 def test_what_no_metric_can_show_is_left_out(
@@ -73,6 +74,13 @@ def test_what_no_metric_can_show_is_left_out(
         found = figures(Counting({"good": 1}, {name: value}))
     assert not own(found) and len(found) == 1, "another plugin's are reported all the same"
     assert said in caplog.text and "its counters and gauges are left out of /metrics" in caplog.text
+
+
+def test_a_counter_below_zero_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """It made the whole exposition invalid, so that no metric of the server was read."""
+    assert not own(figures(Counting({"good": 1, "jumps": -5})))
+    assert "the counter jumps is -5.0, but must not be below 0" in caplog.text
+    assert own(figures(Counting(gauges={"balance": -5}))) == {"balance": (-5, False)}
 
 
 def test_there_is_a_limit_to_their_number(caplog: pytest.LogCaptureFixture) -> None:

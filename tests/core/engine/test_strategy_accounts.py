@@ -105,6 +105,15 @@ def test_a_strategy_that_cannot_count_keeps_no_others_counters_back(monkeypatch,
     ]
 
 
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
+def test_what_no_counter_can_show_is_left_out(value, monkeypatch, caplog):
+    """It made the whole exposition of metrics invalid."""
+    monkeypatch.setattr(ToyGreedy, "counters", lambda self: {"asked": 2, "own": value})
+    monkeypatch.setattr(ToyLookup, "counters", lambda self: {"asked": 3})
+    assert toy_engine(Fcfs(), toy_kv(8, 4)).stats().counters == {"asked": 3}
+    assert "counters failed: ValueError: " in caplog.text and "own is " in caplog.text
+
+
 # ------------------------------------------------------------------ memory for drafts
 
 

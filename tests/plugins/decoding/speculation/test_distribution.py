@@ -23,7 +23,7 @@ from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.speculation.drafts import Draft
-from turnout.plugins.decoding.speculation.rejection import by_rejection
+from turnout.plugins.decoding.speculation.rejection import UNUSABLE, by_rejection
 from turnout.plugins.decoding.speculation.strategy import Speculative
 from turnout.plugins.proposers.ngram import NGram
 from turnout.sampling.distributions import token_weights
@@ -85,6 +85,18 @@ def test_one_or_two_drafts_verified_by_rejection(params: dict[str, Any]) -> None
     longer = [answer for answer in answers if len(answer) > 1]
     assert_distributed([answer[1] for answer in longer], second)
     assert_distributed([answer[2] for answer in longer if len(answer) > 2], third)
+
+
+@pytest.mark.parametrize("given", [0.0, float("nan"), float("inf"), float("-inf")])
+def test_a_draft_whose_probabilities_are_none_is_rejected(given: float) -> None:
+    """A token of probability 0 was accepted whatever the model thought of it."""
+    draws, generator = 2_000, torch.Generator().manual_seed(1)
+    target = 1.5 * torch.randn(3, VOCABULARY, generator=generator)
+    probabilities = torch.full((2, VOCABULARY), given)
+    drafts = [Draft(_sequence(SamplingParams(), seed), 0, (4, 4), probabilities) for seed in range(draws)]
+    follows = by_rejection(target.repeat(draws, 1), drafts).view(draws, 3)
+    assert_distributed(follows[:, 0].tolist(), target[0].softmax(-1).double().numpy())
+    assert (follows[:, 1:] == UNUSABLE).all()
 
 
 def _sequence(params: SamplingParams, seed: int):
