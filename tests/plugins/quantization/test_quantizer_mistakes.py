@@ -22,6 +22,28 @@ class Sum(nn.Module):
         return float(x.sum())
 
 
+class Changed(nn.Module):
+    """What the layer gives, changed."""
+
+    def __init__(self, linear: nn.Linear, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.change = linear, change
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.change(self.linear(x))
+
+
+class Stop(BaseException):
+    """What a library ends its own loop with."""
+
+
+def raising(error: BaseException) -> Callable[[nn.Linear], object]:
+    def convert(linear: nn.Linear) -> object:
+        raise error
+
+    return convert
+
+
 MISTAKES: dict[str, tuple[Callable[[nn.Linear], object], str]] = {
     "nothing": (lambda linear: None, "TypeError: it returned None; expected the module that takes"),
     "wider": (
@@ -30,6 +52,16 @@ MISTAKES: dict[str, tuple[Callable[[nn.Linear], object], str]] = {
     ),
     "no tensor": (lambda linear: Sum(), r"ValueError: Sum maps \[1, 96\] to 0.0; expected \[1, 64\]"),
     "turned round": (lambda linear: nn.Linear(linear.out_features, linear.in_features), "RuntimeError: mat1"),
+    "of another dtype": (
+        lambda linear: Changed(linear, Tensor.double),
+        r"ValueError: Changed maps \[1, 96\] of torch.float32 to torch.float64; expected the same dtype",
+    ),
+    "not a number": (
+        lambda linear: Changed(linear, lambda out: out * float("nan")),
+        r"ValueError: Changed maps \[1, 96\] of ones to numbers that are not finite",
+    ),
+    "an exit": (raising(SystemExit(3)), "SystemExit: 3"),
+    "no exception": (raising(Stop("over")), "Stop: over"),
 }
 
 
