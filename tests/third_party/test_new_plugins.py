@@ -95,6 +95,11 @@ def test_each_is_listed_with_its_package(site: Path) -> None:
     assert all(entry["hook_api"] == 1 for entry in ours.values())
 
 
+def test_none_imports_torch_as_it_is_imported(site: Path) -> None:
+    """A pooling strategy's did, so that every command waited for torch, and warned of it."""
+    assert turnout(site, "plugins", cwd=site).stderr == ""
+
+
 @pytest.mark.parametrize(
     "target",
     [
