@@ -44,9 +44,9 @@ class Quantizer(ABC):
     def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         """Returns the module that takes the place of `linear`, which has its weights on the target device.
 
-        The module maps `[rows, in_features]` to `[rows, out_features]`; the engine tries the first of each
-        shape with a row of zeros. Keep no reference to `linear`, or its memory is not freed. `context`: what
-        the layer computes with.
+        The module maps `[rows, in_features]` to `[rows, out_features]` of the same dtype, all finite; the
+        engine tries the first of each shape. Keep no reference to `linear`, or its memory is not freed.
+        `context`: what the layer computes with.
         """
 
     def convert_named(self, name: str, linear: nn.Linear, context: ComputeContext) -> nn.Module:
