@@ -34,7 +34,7 @@ class AwqAdopter(Adopter):
     divides = True
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        settings = Settings(config)
+        self._settings = settings = Settings(config)
         settings.one_of("bits" if "bits" in config else "w_bit", (4,))
         settings.one_of("version", ("gemm", "GEMM"), default="gemm")
         self.group_size = settings.integer("group_size" if "group_size" in config else "q_group_size")
@@ -43,6 +43,8 @@ class AwqAdopter(Adopter):
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
     ) -> nn.Module:
         parts = LayerTensors(name, tensors, like)
+        if self._settings.config.get("zero_point") is False and not parts.has("qzeros"):
+            raise self._settings.wrong("zero_point", f"{name} has no qzeros, which is not supported")
         groups = parts.groups(self.group_size)
         codes = _unpack(parts.take("qweight", [torch.int32], [parts.inputs, parts.outputs // 8]))
         zero = _unpack(parts.take("qzeros", [torch.int32], [groups, parts.outputs // 8])).float()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -38,8 +39,12 @@ from turnout.plugins.quantization.layers.factory import layer_factory
 __all__ = ["CompressedTensorsAdopter"]
 
 
+MERGED = ("weight_input", "weight_output")
+"""Places of transforms that are in the weights already; others are computed while serving."""
+
+
 class CompressedTensorsAdopter(Adopter):
-    """Builds each layer as the first group that names it says."""
+    """Builds each layer as the group that names it most specifically says."""
 
     divides = True
 
@@ -48,6 +53,10 @@ class CompressedTensorsAdopter(Adopter):
         sparsity = config.get("sparsity_config")
         if sparsity and not (isinstance(sparsity, Mapping) and sparsity.get("format") == "dense"):
             raise settings.wrong("sparsity_config", "sparse weights are not supported")
+        _check_transforms(settings)
+        _Targets.read(
+            settings, "ignore"
+        )  # layers say themselves, by their tensors, whether they are quantized
         groups = config.get("config_groups")
         if not isinstance(groups, Mapping) or not groups:
             raise settings.wrong("config_groups", "an object with a group or more is expected")
@@ -56,7 +65,8 @@ class CompressedTensorsAdopter(Adopter):
     def adopt(
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
     ) -> nn.Module:
-        group = next((group for group in self._groups if group.names(name)), None)
+        ranks = [(rank, group) for group in self._groups if (rank := group.targets.rank(name)) is not None]
+        _, group = min(ranks, key=itemgetter(0), default=(None, None))
         if group is None:
             raise ModelError(
                 f"{name} is stored quantized, but no group of quantization_config: config_groups names it"
@@ -67,9 +77,55 @@ class CompressedTensorsAdopter(Adopter):
         return group.layer(parts, context)
 
 
+def _check_transforms(settings: Settings) -> None:
+    """Raises ModelError for transforms of activations: without them, the weights mean something else."""
+    where = f"{settings.where}: transform_config: config_groups"
+    transforms = settings.config.get("transform_config") or {}
+    try:
+        applied = [
+            Settings(each, f"{where}: {name}: apply")
+            for name, scheme in transforms.get("config_groups", {}).items()
+            for each in scheme.get("apply", ())
+        ]
+        for each in applied:
+            each.one_of("location", MERGED)
+    except (AttributeError, TypeError):
+        raise settings.wrong("transform_config", "config_groups of objects with apply are expected") from None
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Names, classes and regular expressions of layers."""
+
+    names: frozenset[str]
+    """Classes among them."""
+    patterns: tuple[re.Pattern[str], ...]
+    """Of those that begin with ``re:``; they match the start of a name."""
+
+    @classmethod
+    def read(cls, settings: Settings, key: str) -> _Targets:
+        given = settings.config.get(key) or []
+        if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+            raise settings.wrong(key, "a list of names is expected")
+        marked = [each for each in given if each.startswith("re:")]
+        try:
+            patterns = tuple(re.compile(each.removeprefix("re:")) for each in marked)
+        except re.error as error:
+            raise settings.wrong(key, f"{error.pattern!r} is no regular expression: {error}") from None
+        return cls(frozenset(given).difference(marked), patterns)
+
+    def rank(self, layer: str) -> int | None:
+        """How specifically a linear layer is named: 0 by its name, 1 by an expression, 2 by its class."""
+        if layer in self.names:
+            return 0
+        if any(pattern.match(layer) for pattern in self.patterns):
+            return 1
+        return 2 if "Linear" in self.names else None
+
+
 @dataclass(frozen=True)
 class _Group:
-    targets: tuple[str, ...]
+    targets: _Targets
     floats: bool
     bits: int
     strategy: str
@@ -95,7 +151,7 @@ class _Group:
             if bits != 8 or strategy == "group":
                 raise outer.wrong("input_activations", "only with weights of 8 bits without groups")
         return cls(
-            targets=tuple(group.get("targets", ())),
+            targets=_Targets.read(outer, "targets"),
             floats=kind == "float",
             bits=bits,
             strategy=strategy,
@@ -104,9 +160,6 @@ class _Group:
             block=read_block(weights, "block_structure"),
             activations=activations is not None,
         )
-
-    def names(self, layer: str) -> bool:
-        return any(_matches(target, layer) for target in self.targets)
 
     def layer(self, parts: LayerTensors, context: ComputeContext) -> nn.Module:
         if self.floats:
@@ -173,10 +226,3 @@ class _Group:
             return None
         index = parts.take("weight_g_idx", [torch.int32, torch.int64], [parts.inputs]).long()
         return None if bool((index[1:] >= index[:-1]).all()) else index.argsort(stable=True)
-
-
-def _matches(target: str, layer: str) -> bool:
-    """target: a class, a layer's name, or ``re:`` and an expression that matches the start of a name."""
-    if target.startswith("re:"):
-        return re.match(target.removeprefix("re:"), layer) is not None
-    return target in ("Linear", layer)

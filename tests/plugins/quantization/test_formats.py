@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from exactness import exact, relative_error
 from layouts import AWQ, CASES, DYNAMIC, GPTQ, REGISTRY, adopter, compressed
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels
+from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels, pack_quantized
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
@@ -159,6 +160,21 @@ def test_a_format_does_not_quantize(random_model: Path) -> None:
         loaded(random_model, "gptq")
 
 
+def transformed(*locations: str) -> dict[str, Any]:
+    """Settings with transforms at these places, as SpinQuant and QuIP are stored."""
+    apply = [{"targets": ["re:.*down_proj$"], "location": location} for location in locations]
+    return {
+        **compressed(),
+        "transform_config": {"config_groups": {"R4": {"type": "hadamard", "apply": apply}}},
+    }
+
+
+def targeted(targets: object) -> dict[str, Any]:
+    config = compressed()
+    config["config_groups"]["group_0"]["targets"] = targets
+    return config
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -176,12 +192,40 @@ def test_a_format_does_not_quantize(random_model: Path) -> None:
         (compressed(DYNAMIC, num_bits=4), "input_activations = .*only with weights of 8 bits"),
         ({"quant_method": "compressed-tensors"}, "config_groups = None"),
         ({**compressed(), "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config = .*sparse"),
+        (transformed("weight_input", "input"), r"transform_config: .* R4: apply: location = 'input'"),
+        (transformed("output"), "location = 'output'; supported: weight_input, weight_output"),
+        (transformed("k_cache"), "location = 'k_cache'"),
+        (transformed("q_attn"), "location = 'q_attn'"),
+        ({**compressed(), "transform_config": {"config_groups": {"R4": 4}}}, "transform_config = .*expected"),
+        (targeted(["re:(("]), r"config_groups: group_0: targets = .*'\(\(' is no regular expression"),
+        (targeted("Linear"), "config_groups: group_0: targets = 'Linear'; a list of names is expected"),
+        ({**compressed(), "ignore": ["lm_head", "re:(("]}, r"config: ignore = .*'\(\(' is no regular expr"),
     ],
 )
 def test_settings_that_are_not_supported_are_named(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message) as error:
         adopter(config)
     assert "quantization_config" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("config", [transformed("weight_input", "weight_output"), transformed()])
+def test_transforms_that_are_in_the_weights_already_are_passed_over(config: dict[str, Any], linear) -> None:
+    """Transforms of activations are refused above: such checkpoints were served, and wrote nonsense."""
+    written = int8_channels(linear().weight)
+    adopted, plain = (
+        adopter(each).adopt("up_proj", written.tensors, linear(), CONTEXT) for each in (config, compressed())
+    )
+    x = torch.ones(1, 256)
+    assert torch.equal(adopted(x), plain(x))
+
+
+def test_awq_without_zero_points_is_refused_by_its_setting(linear) -> None:
+    """It was called damaged."""
+    tensors, config = dict(awq(linear().weight).tensors), {**AWQ, "zero_point": False}
+    adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"), CONTEXT)
+    del tensors["qzeros"]
+    with pytest.raises(ModelError, match="zero_point = False; up_proj has no qzeros"):
+        adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"), CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -258,9 +302,36 @@ def test_weights_that_are_said_to_be_dense_are_read(linear) -> None:
     assert torch.equal(dense.adopt("up_proj", written.tensors, layer, CONTEXT)(x), plain)
 
 
+SPECIFIC_FIRST = ["mlp.down_proj", "re:.*down_proj$", "Linear"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(SPECIFIC_FIRST)), ids=" ".join)
+def test_a_layers_name_goes_before_an_expression_and_that_before_a_class(
+    order: tuple[str, ...], linear
+) -> None:
+    """The first group that named a layer was taken, so that W4A16 of some layers beside W8A8 was refused."""
+    schemes = {
+        "mlp.down_proj": compressed(num_bits=4, strategy="group", group_size=32),
+        "re:.*down_proj$": compressed(num_bits=4, strategy="group", group_size=64),
+        "Linear": compressed(DYNAMIC),
+    }
+    groups = {
+        target: {**schemes[target]["config_groups"]["group_0"], "targets": [target]} for target in order
+    }
+    reader = adopter({**compressed(), "config_groups": groups})
+    written = {
+        "mlp.down_proj": pack_quantized(linear().weight),
+        "self_attn.down_proj": pack_quantized(linear().weight, group=64),
+        "mlp.up_proj": int8_channels(linear().weight),
+    }
+    for name, (tensors, weight) in written.items():
+        layer, x = linear(), torch.ones(2, 256)
+        layer.weight.copy_(weight)
+        assert relative_error(reader.adopt(name, tensors, linear(), CONTEXT)(x), exact(layer, x)) < 0.05
+
+
 def test_a_layer_that_no_group_names_is_refused(linear) -> None:
-    config = compressed()
-    config["config_groups"]["group_0"]["targets"] = ["re:.*self_attn.*"]
+    config = targeted(["re:.*self_attn.*"])
     with pytest.raises(ModelError, match=r"mlp\.up_proj is stored quantized, but no group"):
         adopter(config).adopt("mlp.up_proj", int8_channels(linear().weight).tensors, linear(), CONTEXT)
 
