@@ -97,6 +97,9 @@ class Adopter(ABC):
     divides: ClassVar[bool] = False
     """Whether `adopt` builds a rank's share where `context.share` says what that is: `tensors` and `like` are
     of the whole layer. False: ranks cannot divide such checkpoints."""
+    kv_scales: ClassVar[Collection[str]] = ()
+    """How names of tensors end that are scales of the KV cache, such as ``k_scale``: one part or more. These
+    tensors are ignored, because ``--kv-cache-dtype`` says how KV is stored."""
 
     def held_blocks(self, context: ComputeContext) -> Collection[str]:
         """Returns the kinds of blocks, such as ``q8_0``, which `adopt` takes as weight files have them.

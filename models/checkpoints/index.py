@@ -72,6 +72,8 @@ class CheckpointIndex:
     """In the order in which they lie on disk."""
     quantized: Mapping[str, QuantizedLayer]
     """The layers that are stored quantized, by name."""
+    ignored: list[str]
+    """Tensors that are not read."""
 
 
 def index_checkpoint(
@@ -81,12 +83,14 @@ def index_checkpoint(
     adoptable: Mapping[str, nn.Module],
     held: Collection[str] = (),
     elsewhere: Collection[str] = (),
+    ignored: Collection[str] = (),
 ) -> CheckpointIndex:
     """Find one tensor for each parameter, or all tensors of a layer that is stored quantized.
 
     adoptable: the layers that may be stored quantized, by name; held: the kinds of blocks in which they take
-    weights; elsewhere: layers that are left to other ranks. Raises ModelError, naming tensor and file,
-    where a tensor is missing, unknown or there twice.
+    weights; elsewhere: layers that are left to other ranks; ignored: how names of tensors end that are not
+    read unless the model has them, in whole parts. Raises ModelError, naming tensor and file, where a tensor
+    is missing, unknown or there twice.
     """
     title = title_of(family, "model")
     files, indexed = open_weights(weight_files(folder)), indexed_files(folder)
@@ -97,6 +101,9 @@ def index_checkpoint(
         if indexed.get(entry.key, file.path.name) == file.path.name  # the index decides between two copies
         and entry.name.rpartition(".")[0] not in elsewhere
     ]
+    ends = tuple(f".{end}" for end in ignored)
+    unread = {entry.key for entry in listed if entry.name not in slots and entry.name.endswith(ends)}
+    listed = [entry for entry in listed if entry.key not in unread]
     quantized = {
         layer: QuantizedLayer(layer)
         for entry in listed
@@ -123,7 +130,7 @@ def index_checkpoint(
     found |= {name for name, _ in units}
     covered = {layer for name, stored in quantized.items() for layer in (name, *stored.tied)}
     _check_complete(folder, found, (slot for slot in slots.values() if set(slot.layers) - covered))
-    return CheckpointIndex(list(units.values()), quantized)
+    return CheckpointIndex(list(units.values()), quantized, sorted(unread))
 
 
 def read_tensor(entry: TensorEntry, shape: torch.Size, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -6,6 +6,7 @@ from its file to where it will stay, and the file is unmapped before the next on
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,8 @@ from turnout.models.sharding.stages import Stage
 
 __all__ = ["load_model"]
 
+logger = logging.getLogger(__name__)
+
 
 def load_model(
     folder: Path,
@@ -85,8 +88,15 @@ def load_model(
     name_plugin(module, title_of(family, "model"))
     siblings = None if kernels is None else Siblings(module, kernels)
     slots = parameter_slots(module)
-    held = () if adopter is None else adopter.held_blocks(context)
-    index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held, elsewhere)
+    held, kv_scales = ((), ()) if adopter is None else (adopter.held_blocks(context), adopter.kv_scales)
+    index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held, elsewhere, kv_scales)
+    if index.ignored and (shards is None or shards.leads):
+        logger.warning(
+            "%d scales of the KV cache in the checkpoint, such as %s, are ignored: --kv-cache-dtype says how "
+            "KV is stored",
+            len(index.ignored),
+            index.ignored[0],
+        )
     loader = _Loader(module, context, index.quantized, shards)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
     shown = tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True)

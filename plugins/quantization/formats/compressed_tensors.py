@@ -29,7 +29,7 @@ from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block
-from turnout.plugins.quantization.formats.fp8_weights import channel_layer
+from turnout.plugins.quantization.formats.fp8_weights import KV_SCALES, channel_layer
 from turnout.plugins.quantization.formats.grouped_codes import GroupedCodes
 from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
 from turnout.plugins.quantization.formats.packing import unpack
@@ -47,6 +47,7 @@ class CompressedTensorsAdopter(Adopter):
     """Builds each layer as the group that names it most specifically says."""
 
     divides = True
+    kv_scales = (*KV_SCALES, "k_zero_point", "v_zero_point", "k_proj.output_scale", "v_proj.output_scale")
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         settings = Settings(config)

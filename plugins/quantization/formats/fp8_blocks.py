@@ -19,7 +19,12 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
-from turnout.plugins.quantization.formats.fp8_weights import channel_layer, check_numbers, take_weight
+from turnout.plugins.quantization.formats.fp8_weights import (
+    KV_SCALES,
+    channel_layer,
+    check_numbers,
+    take_weight,
+)
 from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
 from turnout.plugins.quantization.formats.settings import Settings
 from turnout.plugins.quantization.layers.factory import layer_factory
@@ -29,6 +34,7 @@ __all__ = ["Fp8Adopter"]
 
 class Fp8Adopter(Adopter):
     divides = True
+    kv_scales = KV_SCALES
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         settings = Settings(config)

@@ -10,7 +10,10 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
 from turnout.plugins.quantization.layers.factory import layer_factory
 
-__all__ = ["channel_layer", "check_numbers", "take_weight"]
+__all__ = ["KV_SCALES", "channel_layer", "check_numbers", "take_weight"]
+
+KV_SCALES = ("k_scale", "v_scale", "kv_scale", "q_scale", "prob_scale")
+"""How the names of scales of an fp8 KV cache end, and of what attention computes with it."""
 
 
 def channel_layer(parts: LayerTensors, context: ComputeContext, *, activations: bool = False) -> nn.Module:

@@ -133,7 +133,38 @@ def test_a_checkpoint_is_served_and_said_to_be_quantized(tmp_path: Path) -> None
     assert "embeddings=true" not in summary, "a checkpoint that is quantized already takes no options"
 
 
+@pytest.mark.parametrize(
+    ("case", "names"),
+    [
+        ("fp8 layers", ["k_scale", "v_scale", "kv_scale", "k_proj.k_scale", "v_proj.v_scale"]),
+        ("fp8 channels", ["k_scale", "v_scale", "q_scale", "prob_scale"]),
+        ("W4A16", ["k_scale", "k_zero_point", "k_proj.output_scale", "v_proj.output_scale"]),
+    ],
+)
+def test_scales_of_the_kv_cache_are_ignored_and_told(
+    case: str, names: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such checkpoints were refused: the model had no place for the tensor."""
+    config, write, _ = CASES[case]
+    folder = tmp_path / "model"
+    store(folder, config, write)
+    plain = logits(loaded(folder))
+    assert "KV cache" not in caplog.text
+    scales = {f"model.layers.1.self_attn.{name}": torch.tensor([0.05]) for name in names}
+    save_file({**load_file(folder / "model.safetensors"), **scales}, folder / "model.safetensors")
+    assert torch.equal(logits(loaded(folder)), plain)
+    assert f"{len(names)} scales of the KV cache in the checkpoint, such as {min(scales)}, are" in caplog.text
+
+
 # ------------------------------------------------------------------ what is refused
+
+
+def test_scales_of_the_kv_cache_are_no_part_of_other_formats(tmp_path: Path) -> None:
+    folder, scale = tmp_path / "model", {"model.layers.1.self_attn.k_scale": torch.tensor([0.05])}
+    store(folder, AWQ, awq)
+    save_file({**load_file(folder / "model.safetensors"), **scale}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"self_attn\.k_scale', which the model has no place for"):
+        loaded(folder)
 
 
 def test_a_quantized_checkpoint_is_not_quantized_again(tmp_path: Path) -> None:
