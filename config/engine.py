@@ -78,7 +78,9 @@ class EngineConfig(Config):
     """Without one in the model's folder, `last` for decoders and `mean` for encoders. See
     [embeddings](http-api.md#embeddings-and-scores)."""
     spec_draft: str | None = Field(
-        None, description="Model that drafts for speculative decoding: a folder, hub name or short name."
+        None,
+        min_length=1,
+        description="Model that drafts for speculative decoding: a folder, hub name or short name.",
     )
     """See [speculative decoding](../explanation/speculation.md)."""
     spec_ngram: bool = Field(

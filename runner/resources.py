@@ -70,6 +70,8 @@ class EngineResources:
             bytes_per_token = kv.bytes_per_token(checkpoint.spec, context.dtype.itemsize)
         size = PoolSize(self.budget.tokens_beside(name, bytes_per_token, memory))
         cache = halves.cache(size, build_eviction(self.registry, self.budget.config, self.kv))
+        with halves.blamed("holds"):
+            self.budget.check_beside(name, cache, kv.positions(1) * bytes_per_token)
         attention = halves.attention(cache)
         pool = cache.capacity * bytes_per_token
         self.taken += pool

@@ -92,6 +92,17 @@ class Budget:
             f"{self.describe_request()}; raise --kv-memory or lower --max-model-len"
         )
 
+    def check_beside(self, name: str, cache: KVCache, token: int) -> None:
+        """Raises ConfigError unless the pool of another model, of that name, holds a token.
+
+        token: the bytes that a sequence of one token takes.
+        """
+        if not cache.holds(1, 1):
+            raise NoRoom(
+                f"the KV pool of {name} holds no token, since the first of a sequence takes "
+                f"{format_bytes(token)}; give it more memory"
+            )
+
     def describe_request(self) -> str:
         blocks = ""
         if self.unit > 1 and not self._forgets:

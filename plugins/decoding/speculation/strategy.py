@@ -50,7 +50,11 @@ class Speculative(Decoding):
         self,
         draft: Annotated[str | None, Field(description="Model that drafts; as `--spec-draft`.")] = None,
         ngram: Annotated[
-            bool, Field(description="Draft what followed the latest tokens before; as `--spec-ngram`.")
+            bool,
+            Field(
+                description="Draft what followed the latest tokens before; as `--spec-ngram`. So it does "
+                "without any of `draft`, `ngram` and `proposer`."
+            ),
         ] = False,
         proposer: Annotated[Proposer | None, Field(description="Another plugin that drafts.")] = None,
         k: Annotated[

@@ -83,6 +83,7 @@ def test_a_proposer_is_named_as_any_plugin_is(spec: str, proposer: type) -> None
     [
         ({"spec_tokens": 3}, ConfigError, "spec_tokens=3 .*nothing drafts; give spec_draft or spec_ngram"),
         ({"spec_draft": "x", "spec_ngram": True}, ConfigError, "draft and ngram are given.*choose one"),
+        ({"spec_draft": ""}, ConfigError, "spec_draft: String should have at least 1 character"),
         ({"decoding": "speculative:k=3", "spec_tokens": 4}, ConfigError, "k given twice"),
         ({"spec_tokens": 33, "spec_ngram": True}, ConfigError, "spec_tokens: .*less than or equal to 32"),
         ({"decoding": "speculative:verify=maybe"}, ConfigError, "verify: Input should be 'auto', 'exact'"),
@@ -118,6 +119,13 @@ def test_its_pool_can_be_given_a_size_of_its_own(assemble: Assemble, draft_model
     assert beside.endswith("KV pool 256 KiB = 512 tokens")
     with pytest.raises(ConfigError, match=f"the KV pool of {re.escape(str(draft_model))} asks for 1.0 TiB"):
         assemble(decoding=f"speculative:proposer='draft-model:model={draft_model},memory=1TiB'")
+
+
+def test_a_pool_that_holds_no_token_is_refused(assemble: Assemble, draft_model: Path) -> None:
+    """It was a division by zero in the backend."""
+    none = f"the KV pool of {re.escape(str(draft_model))} holds no token, since the first .* takes 8.0 KiB;"
+    with pytest.raises(ConfigError, match=none):
+        assemble(decoding=f"speculative:proposer='draft-model:model={draft_model},memory=1KiB'")
 
 
 def test_where_no_size_is_given_both_pools_share_what_there_is(assemble: Assemble, draft_model: Path) -> None:
