@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from contextlib import aclosing
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Annotated, Self
 
 import msgspec
 from msgspec.structs import asdict
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -31,10 +32,21 @@ from turnout.server.http.openapi.operation import ARM, MODEL, fields, operation
 from turnout.server.protocol.base import FailFastList
 from turnout.server.protocol.chat import Message
 from turnout.server.protocol.names import bounded_name
-from turnout.server.protocol.token_ids import TokenIds
+from turnout.server.protocol.token_ids import TokenIds, are_token_ids
 from turnout.text.prompt.template_process import TemplateProcesses
 
 __all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_prefix", "unpin_prefix"]
+
+
+PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+
+def _checked_name(name: object) -> object:
+    if isinstance(name, str) and not re.fullmatch(PATTERN, name):
+        raise ValueError(
+            "1 to 64 letters, digits, '.', '_' and '-' are expected, the first a letter or digit"
+        )
+    return name
 
 
 class PrefixRequest(BaseModel):
@@ -42,7 +54,7 @@ class PrefixRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    name: Annotated[str, Field(pattern=PATTERN), BeforeValidator(_checked_name)]
     """A prefix of the same name is replaced."""
     prompt: str | TokenIds | None = None
     """What requests begin with; tokenized like a prompt for completions."""
@@ -55,6 +67,13 @@ class PrefixRequest(BaseModel):
     """The salt of the requests that are to [find it](../explanation/kv.md#salts)."""
     compute: bool = True
     """Compute it now, if it is not in memory."""
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _one_prompt(cls, value: object) -> object:
+        if isinstance(value, str | None) or (isinstance(value, list) and are_token_ids(value)):
+            return value
+        raise ValueError("a string or a list of token ids is expected")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:

@@ -93,7 +93,7 @@ TOLD = {
     "/admin/prefixes/{name}": "admin-api.md#pinned-prefixes",
 }
 """Where a page tells more of a path."""
-PATTERNED = {"name": "1 to 64 letters, digits, `.`, `_`, `-`"}
+PATTERNED = {"name": "1 to 64 letters, digits, `.`, `_`, `-`; begins with a letter or digit"}
 """What a field with a pattern takes, in words."""
 
 
