@@ -2,18 +2,21 @@
 
 ::
 
-    OUT.partial/   source.json                        what is being quantized, and how
+    OUT.partial/   source.json                        what is being quantized, and how; locked meanwhile
                    model-0000i-of-0000n.safetensors   complete, or not there
     OUT/           all of it, by one rename at the end, once it is complete
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import torch
 from safetensors import SafetensorError
@@ -61,17 +64,17 @@ def quantize_checkpoint(
     checkpoint = open_checkpoint(registry, model, revision)
     _check_source(checkpoint)
     layers = select_layers(meta_model(checkpoint.family, checkpoint.spec), quantization, quantizer)
+    out = Path(os.path.realpath(out))
     _check_target(checkpoint.folder, out, force)
     partial = out.with_name(f"{out.name}.partial")
-    with _resumable(partial):
-        _begin(partial, checkpoint.folder, quantization, calibration)
+    with _resumable(partial), _begun(partial, _mark(checkpoint.folder, quantization, calibration)):
         smoothing = None if calibration is None else _smoothing(registry, checkpoint, calibration)
         ShardWriter(checkpoint, exporter, layers, partial, smoothing).write()
         _copy_others(checkpoint.folder, partial)
-        (partial / SOURCE).unlink()
         if out.exists():
             shutil.rmtree(out)
         partial.rename(out)
+        (out / SOURCE).unlink()
     before = sum(file.stat().st_size for file in weight_files(checkpoint.folder))
     after = sum(file.stat().st_size for file in weight_files(out))
     return (
@@ -85,7 +88,7 @@ def _resumable(partial: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = getattr(error, "strerror", None) or error  # shutil raises some without
         kept = (
             f"; what is done is kept in {partial}, and the same command continues from there"
             if partial.is_dir()
@@ -108,35 +111,76 @@ def _check_source(checkpoint: Checkpoint) -> None:
 def _check_target(source: Path, out: Path, force: bool) -> None:
     if not out.exists():
         return
-    if out.resolve() == source.resolve():
-        raise ConfigError(f"{out} is the checkpoint to be quantized; choose another folder")
+    if out in (source := source.resolve(), *source.parents):
+        what = "is" if out == source else "holds"
+        raise ConfigError(f"{out} {what} the checkpoint to be quantized; choose another folder")
     if not force:
         raise ConfigError(f"{out} exists already; choose another folder, or give --force to replace it")
     if not (out / "config.json").is_file():
         raise ConfigError(f"{out} holds no checkpoint, so --force does not replace it; choose another folder")
 
 
-def _begin(partial: Path, source: Path, quantization: str, calibration: Calibration | None) -> None:
-    """Keep what an earlier run wrote of the same files and options, or else start afresh."""
+def _mark(source: Path, quantization: str, calibration: Calibration | None) -> str:
+    """What tells the files of one run from those of another: the checkpoint and the options."""
     files = {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in weight_files(source)}
-    wanted = {
-        "source": str(source.resolve()),
-        "quantization": quantization,
-        "smooth": None if calibration is None else calibration.key,
-        "files": files,
-    }
-    mark = partial / SOURCE
-    if mark.is_file() and json.loads(mark.read_text(encoding="utf-8")) == wanted:
+    return json.dumps(
+        {
+            "source": str(source.resolve()),
+            "quantization": quantization,
+            "smooth": None if calibration is None else calibration.key,
+            "files": files,
+        }
+    )
+
+
+@contextmanager
+def _begun(partial: Path, mark: str) -> Iterator[None]:
+    """Keeps the folder to this process, with what an earlier run wrote under the same mark, or else empty.
+
+    A refusal before anything is written removes it.
+    """
+    path = partial / SOURCE
+    if partial.exists() and not path.is_file():
+        raise ConfigError(
+            f"{partial} is in the way, and turnout quantize did not write it; move it, or choose "
+            "another folder"
+        )
+    partial.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8", errors="replace") as file:
+        _lock(file, partial)
+        file.seek(0)
+        if file.read() != mark:  # of another run, or cut short by a full disk
+            _clear(partial)
+            file.truncate(0)
+            file.write(mark)
+            file.flush()
+        try:
+            yield
+        except TurnoutError:
+            if list(partial.iterdir()) == [path]:
+                shutil.rmtree(partial)
+            raise
+
+
+def _lock(file: IO[str], partial: Path) -> None:
+    """Locks the mark until it is closed. File systems without locks leave two runs to the user."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            f"another turnout quantize is writing to {partial}; wait until it ends, or choose another folder"
+        ) from None
+    except OSError:
         return
-    if partial.exists():
-        if not mark.is_file():
-            raise ConfigError(
-                f"{partial} is in the way, and turnout quantize did not write it; move it, or choose "
-                "another folder"
-            )
-        shutil.rmtree(partial)
-    partial.mkdir(parents=True)
-    mark.write_text(json.dumps(wanted), encoding="utf-8")
+
+
+def _clear(partial: Path) -> None:
+    """Removes all but the mark."""
+    for path in partial.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != SOURCE:
+            path.unlink()
 
 
 def _smoothing(registry: Registry, checkpoint: Checkpoint, calibration: Calibration) -> Smoothing:

@@ -124,7 +124,65 @@ def test_another_scheme_starts_afresh(tmp_path: Path, monkeypatch: pytest.Monkey
     assert config["quantization_config"]["format"] == "float-quantized"
 
 
+def test_a_mark_that_is_cut_short_starts_afresh(tmp_path: Path) -> None:
+    """As a full disk leaves it: the same command ended in a traceback."""
+    partial = tmp_path / "out.partial"
+    (partial / "folder").mkdir(parents=True)
+    (partial / "source.json").write_text('{"source": "/mod')
+    (partial / "model-00001-of-00001.safetensors").write_text("of another checkpoint")
+    result = run("turnout-tiny-draft", "--quantization", "int8", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out" / "model-00001-of-00001.safetensors").stat().st_size > 2**20
+    assert not partial.exists()
+    assert not (tmp_path / "out" / "folder").exists() and not (tmp_path / "out" / "source.json").exists()
+
+
+def test_the_folder_that_one_is_in_can_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--out .` was a traceback: it has no name."""
+    out = tmp_path / "out"
+    run("turnout-tiny-draft", "--quantization", "int8", "--out", out)
+    monkeypatch.chdir(out)
+    result = run("turnout-tiny-draft", "--quantization", "fp8", "--out", ".", "--force")
+    assert result.exit_code == 0, result.output
+    assert "float-quantized" in (out / "config.json").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_link_to_a_checkpoint_leads_to_what_is_replaced(tmp_path: Path) -> None:
+    """Links cannot be removed as folders are, which was found out when all was written."""
+    out, link = tmp_path / "out", tmp_path / "link"
+    run("turnout-tiny-draft", "--quantization", "int8", "--out", out)
+    link.symlink_to(out)
+    refused = run("turnout-tiny-draft", "--quantization", "fp8", "--out", link)
+    assert refused.exit_code == 2 and "exists already" in refused.output
+    result = run("turnout-tiny-draft", "--quantization", "fp8", "--out", link, "--force")
+    assert result.exit_code == 0, result.output
+    assert link.is_symlink() and "float-quantized" in (out / "config.json").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out"]
+
+
 # ------------------------------------------------------------------ what is refused
+
+
+def test_a_second_run_to_the_same_folder_is_refused_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both wrote to one folder, and one of them failed when it was done."""
+    command = ("turnout-tiny-draft", "--quantization", "int8", "--out", tmp_path / "out")
+    second: list[Result] = []
+    write = shards.save_tensors
+
+    def meanwhile(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
+        if not second:
+            second.append(run(*command))
+            second.append(run(*command[:-1], tmp_path / "other"))
+        write(tensors, path, metadata)
+
+    monkeypatch.setattr(shards, "save_tensors", meanwhile)
+    assert run(*command).exit_code == 0
+    same, other = second
+    assert same.exit_code == 2 and other.exit_code == 0
+    assert f"another turnout quantize is writing to {tmp_path / 'out.partial'}; wait" in same.output
 
 
 def test_an_existing_folder_is_replaced_only_by_force(tmp_path: Path) -> None:
@@ -155,6 +213,14 @@ def test_the_source_is_not_written_over(tmp_path: Path) -> None:
     shutil.copytree(resolve_model("turnout-tiny"), tmp_path / "model")
     result = run(tmp_path / "model", "--quantization", "int8", "--out", tmp_path / "model", "--force")
     assert result.exit_code == 2 and "is the checkpoint to be quantized" in result.output
+
+
+def test_a_checkpoint_that_holds_the_source_is_not_replaced(tmp_path: Path) -> None:
+    shutil.copytree(resolve_model("turnout-tiny-draft"), tmp_path / "both" / "model")
+    shutil.copy(tmp_path / "both" / "model" / "config.json", tmp_path / "both")
+    result = run(tmp_path / "both" / "model", "--quantization", "int8", "--out", tmp_path / "both", "--force")
+    assert result.exit_code == 2 and "holds the checkpoint to be quantized" in result.output
+    assert (tmp_path / "both" / "model" / "config.json").is_file()
 
 
 @pytest.mark.parametrize(
@@ -205,6 +271,19 @@ def test_a_full_disk_is_told_in_a_line_and_the_same_command_goes_on(
     assert "out.partial cannot be written: I/O error: No space left on device" in done.stderr
     assert "the same command continues from there" in done.stderr
     assert run(*command).exit_code == 0
+
+
+def test_a_reason_is_told_where_the_system_gives_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was "cannot be written: None"."""
+
+    def refused(*_: object) -> None:
+        raise shutil.SameFileError("they are the same file")
+
+    monkeypatch.setattr(shards, "save_tensors", refused)
+    done = run("turnout-tiny-draft", "--quantization", "int8wo", "--out", tmp_path / "out")
+    assert done.exit_code == 1 and "cannot be written: they are the same file;" in done.stderr
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def test_too_little_text_is_refused(planted: Path, tmp_path: Path) -> None:
         planted, "--quantization", "int8", "--out", tmp_path / "out", "--smooth", tmp_path / "short.txt"
     )
     assert result.exit_code == 2 and "tokens of text are too few; give 64 or more" in result.output
+    assert not (tmp_path / "out.partial").exists(), "nothing was written that could be continued"
 
 
 def test_layers_that_are_not_the_shared_ones_are_refused() -> None:
