@@ -55,9 +55,8 @@ class CompressedTensorsAdopter(Adopter):
         if sparsity and not (isinstance(sparsity, Mapping) and sparsity.get("format") == "dense"):
             raise settings.wrong("sparsity_config", "sparse weights are not supported")
         _check_transforms(settings)
-        _Targets.read(
-            settings, "ignore"
-        )  # layers say themselves, by their tensors, whether they are quantized
+        # Checked and not needed: a layer's tensors tell whether it is quantized.
+        _Targets.read(settings, "ignore")
         groups = config.get("config_groups")
         if not isinstance(groups, Mapping) or not groups:
             raise settings.wrong("config_groups", "an object with a group or more is expected")
