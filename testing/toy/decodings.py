@@ -16,6 +16,9 @@ from turnout.testing.toy.model import VOCABULARY, argmax, log_softmax
 
 __all__ = ["ToyBeam", "ToyDecoding", "ToyGreedy", "ToyLookup", "ToyParallel", "toy_decodings"]
 
+DRAFTED = 3
+"""Tokens that `ToyLookup` drafts for a step."""
+
 Rows = dict[TokenSequence, list[list[float]]]
 """The logits of each live sequence of a request: [rows, VOCABULARY]."""
 
@@ -74,12 +77,16 @@ class ToyLookup(ToyDecoding):
 
     name = "lookup"
 
+    @property
+    def rows(self) -> int:
+        return DRAFTED + 1
+
     def draft(self, sequences: Sequence[TokenSequence]) -> Iterator[tuple[TokenSequence, list[int]]]:
         for sequence in sequences:
             tokens = sequence.tokens
             for i in range(len(tokens) - 2, -1, -1):
                 if tokens[i] == tokens[-1]:
-                    yield sequence, tokens[i + 1 : i + 4]
+                    yield sequence, tokens[i + 1 : i + 1 + DRAFTED]
                     break
 
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:

@@ -147,10 +147,20 @@ def test_a_draft_beyond_the_declared_rows_is_a_fault(monkeypatch, caplog):
     assert "draft failed: ValueError: drafted 40 tokens; `rows` allows 2" in caplog.text
 
 
+def test_right_drafts_save_steps():
+    """The toy's were all refused, so that tests of drafts had none."""
+    steps = {}
+    for strategy in ("greedy", "lookup"):
+        spec = toy_request("r", [1, 2, 3, 1, 2], strategy, 40)
+        outcome = drive(toy_engine(Fcfs(), toy_kv(128, 4), budget=64), [(0, spec)], max_steps=100)
+        assert outcome.outputs("r") == expected(spec)
+        steps[strategy] = outcome.steps
+    assert steps["lookup"] < steps["greedy"]
+
+
 def test_a_draft_may_be_any_sequence_of_tokens(monkeypatch, caplog):
     """A tuple ended the engine."""
     monkeypatch.setattr(ToyLookup, "draft", lambda self, sequences: [(s, (1, 2)) for s in sequences])
-    monkeypatch.setattr(ToyLookup, "rows", 3)
     spec = toy_request("r", [1, 2, 3], "lookup", 12)
     outcome = drive(toy_engine(Fcfs(), toy_kv(64, 4), budget=64), [(0, spec)], max_steps=100)
     assert outcome.outputs("r") == expected(spec)

@@ -45,10 +45,6 @@ class ByChance(EvictionPolicy):
         return self.blocks.pop(at)
 
 
-class Drafting(ToyLookup):
-    rows = 4
-
-
 class SeenRunner(ToyRunner):
     """Keeps the logits of the latest step; reads the first KV group alone, so others' slots are empty."""
 
@@ -111,7 +107,7 @@ class Followed:
         self.frames: list[int] = []
         """The size of each frame."""
         self.followed = FollowedRunner(self.runner, FrameWriter(self.cache, recording), self.send)
-        self.engine = toy_engine(policy, self.recorded, runner=self, decodings=[Drafting()], **parts)
+        self.engine = toy_engine(policy, self.recorded, runner=self, decodings=[ToyLookup()], **parts)
         self.drafted = 0
 
     def send(self, frame: bytes) -> None:
