@@ -268,8 +268,8 @@ class LLM:
     ) -> _PromptRequest:
         """A conversation, as the server has it."""
         format = self._format
-        told, tools = format.conversation(messages, offered.described())
-        text = self._templates.render(self.tokenizer.chat_template, told, **tools, **variables)
+        template, told, tools = format.conversation(messages, offered.described())
+        text = self._templates.render(template, told, **tools, **variables)
         wanted, begun = offered.wanted, format.begun(text)
         form = format.form(wanted, params.structured_outputs, begun)
         splitter = format.splitter(wanted.tools, begun)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,16 +34,17 @@ def find_format(
     """Returns the format of a checkpoint's folder.
 
     The one that is named, or the checkpoint's own `response_template`, or the one that its chat template
-    shows. Regions that the chat template does not mention are left out: the model has not learned to write
-    them.
+    shows; of two templates, the one for tools is asked first. Regions that no template mentions are left out:
+    the model has not learned to write them.
 
     chat_template: as of `load_tokenizer`.
     """
-    template = template_source(folder, chat_template)
-    if template is None:
+    sources = [template_source(folder, chat_template, tools=tools) for tools in (True, False)]
+    templates = [source for source in dict.fromkeys(sources) if source is not None]
+    if not templates:
         return FoundFormat(None)
     if name is not None:
-        return FoundFormat(_without_unknown(_built(registry, name), template), f"output format: {name}")
+        return FoundFormat(_without_unknown(_built(registry, name), templates), f"output format: {name}")
     config = read_json(folder / "tokenizer_config.json", needed=False)
     ignored = ""
     if "response_template" in config:
@@ -53,10 +56,10 @@ def find_format(
             ignored = f"; the checkpoint's response_template is ignored: {reason}"
     elif "response_schema" in config:
         ignored = "; the checkpoint's response_schema is ignored: transformers has replaced it"
-    found = _shown(registry, template)
+    found = next((name for name in map(partial(_shown, registry), templates) if name is not None), None)
     if found is None:
         return FoundFormat(None, f"output format: none{ignored}" if ignored else "")
-    format = _without_unknown(_built(registry, found), template)
+    format = _without_unknown(_built(registry, found), templates)
     return FoundFormat(format, f"output format: {found}, by the chat template{ignored}")
 
 
@@ -71,9 +74,9 @@ def _shown(registry: Registry, template: str) -> str | None:
     return max(sizes, key=lambda name: sizes[name]) if sizes else None
 
 
-def _without_unknown(format: OutputFormat, template: str) -> OutputFormat:
-    """A format without the regions that a chat template does not mention."""
-    regions = tuple(region for region in format.regions if region.close in template)
+def _without_unknown(format: OutputFormat, templates: Sequence[str]) -> OutputFormat:
+    """A format without the regions that no chat template mentions."""
+    regions = tuple(each for each in format.regions if any(each.close in template for template in templates))
     return msgspec.structs.replace(format, regions=regions)
 
 

@@ -18,8 +18,10 @@ from turnout.core.errors import ConfigError, ModelError, RequestError
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["ChatTemplate", "given_template", "named_templates"]
+__all__ = ["ChatTemplate", "chosen_template", "given_template", "named_templates"]
 
+FOR_TOOLS = "tool_use"
+"""The name of a template that renders conversations with tools, beside the default."""
 MAX_FILE = 2**20
 """Bytes of a template: a hundred times what templates take."""
 TAIL = "<|turnout-end-of-final-message|> "
@@ -37,6 +39,13 @@ def named_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     if (single := folder / "chat_template.jinja").is_file():
         templates["default"] = _read(single)
     return templates
+
+
+def chosen_template(templates: Mapping[str, str], *, tools: bool) -> str | None:
+    """Of a checkpoint's templates, the one that renders conversations with or without tools, as transformers
+    chooses; None: there is none."""
+    named = templates.get(FOR_TOOLS) if tools else None
+    return named or templates.get("default") or next(iter(templates.values()), None)
 
 
 def given_template(given: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from turnout.core.errors import RequestError
 from turnout.core.types.output_format import OutputFormat, Region
 from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.text.chat_template import ChatTemplate
 from turnout.text.output.earlier_calls import with_calls_read
 from turnout.text.output.grammar.call_grammar import Wanted, call_form
 from turnout.text.output.grammar.known_forms import KnownForms
@@ -39,7 +40,7 @@ class ModelFormat:
     def template_knows_tools(self) -> bool:
         """Whether the chat template describes tools in the form in which calls are read."""
         known = self.format is not None and self.format.calls is not None
-        return known and "tools" in self.tokenizer.chat_template.source
+        return known and "tools" in self.tokenizer.tools_template.source
 
     @cached_property
     def used(self) -> OutputFormat:
@@ -73,17 +74,22 @@ class ModelFormat:
 
     def conversation(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[Sequence[Mapping[str, Any]], dict[str, Any]]:
-        """Returns messages and variables for the chat template. Raises RequestError for calls that are none.
+    ) -> tuple[ChatTemplate, Sequence[Mapping[str, Any]], dict[str, Any]]:
+        """Returns the chat template, and messages and variables for it.
 
-        messages, tools: as OpenAI's API has them.
+        messages, tools: as OpenAI's API has them. Raises RequestError for calls that are none, and where the
+        model has no template.
         """
-        told = with_calls_read(messages)
+        told, template = with_calls_read(messages), self.tokenizer.chat_template
         if self.template_knows_tools:
-            return told, {"tools": list(tools)} if tools else {}
+            return (
+                (self.tokenizer.tools_template, told, {"tools": list(tools)})
+                if tools
+                else (template, told, {})
+            )
         if tools or any(message.get("role") == "tool" or message.get("tool_calls") for message in told):
-            return with_tools_described(told, tools), {}
-        return told, {}
+            return template, with_tools_described(told, tools), {}
+        return template, told, {}
 
     def begun(self, prompt: str) -> Region | None:
         """The region that a prompt ends in: chat templates begin the reasoning for the model."""

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from turnout.core.errors import ModelError, RequestError
 from turnout.models.checkpoints.checkpoint import read_json
-from turnout.text.chat_template import ChatTemplate, given_template, named_templates
+from turnout.text.chat_template import ChatTemplate, chosen_template, given_template, named_templates
 from turnout.text.library_faults import is_fault, refused_by_library
 from turnout.text.prefix_cuts import cuts, is_cut_at_spaces
 from turnout.text.processes.control_tokens import control_ids, literal_backend
@@ -54,13 +54,13 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> Tokenizer:
     return Tokenizer(_load_backend(folder), names, templates, config)
 
 
-def template_source(folder: Path, chat_template: str | None = None) -> str | None:
+def template_source(folder: Path, chat_template: str | None = None, *, tools: bool = False) -> str | None:
     """The chat template of a checkpoint; None if it has none. Raises ModelError when it cannot be read.
 
-    chat_template: as of `load_tokenizer`.
+    chat_template: as of `load_tokenizer`; tools: the template for conversations with tools.
     """
     config = read_json(folder / "tokenizer_config.json", needed=False)
-    return _default(_templates(folder, config, chat_template))
+    return chosen_template(_templates(folder, config, chat_template), tools=tools)
 
 
 def _templates(folder: Path, config: Mapping[str, Any], given: str | None) -> dict[str, str]:
@@ -236,28 +236,36 @@ class Tokenizer:
     # -------------------------------------------------------------- chat
 
     @property
-    def _template_source(self) -> str | None:
-        return _default(self._templates)
-
-    @property
     def has_chat_template(self) -> bool:
-        return bool(self._template_source)
+        return bool(chosen_template(self._templates, tools=False))
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
         """The checkpoint's template. Raises RequestError where it has none."""
-        if not self._template_source:
+        return self._template(tools=False)
+
+    @cached_property
+    def tools_template(self) -> ChatTemplate:
+        """The checkpoint's template for conversations with tools: the same, unless one is named for them.
+
+        Raises RequestError where it has none.
+        """
+        return self._template(tools=True)
+
+    def _template(self, *, tools: bool) -> ChatTemplate:
+        source = chosen_template(self._templates, tools=tools)
+        if not source:
             raise RequestError(
                 "this model has no chat template, so it cannot serve chat; use /v1/completions instead",
                 "messages",
             )
-        return ChatTemplate(self._template_source, self.special_tokens)
+        return ChatTemplate(source, self.special_tokens)
 
     @property
     def description(self) -> dict[str, Any]:
         """The checkpoint's ``tokenizer_config.json``, with the chat template wherever that is kept."""
         known = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_tokens}
-        return {**known, **self._config, "chat_template": self._template_source}
+        return {**known, **self._config, "chat_template": chosen_template(self._templates, tools=False)}
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
         """The prompt for a conversation, as token ids. Options and errors are those of `chat_text`."""
@@ -276,18 +284,14 @@ class Tokenizer:
 
         Raises RequestError when the template cannot render the conversation.
         """
-        template = ChatTemplate(chat_template, self.special_tokens) if chat_template else self.chat_template
+        own = self.tools_template if variables.get("tools") else self.chat_template
+        template = ChatTemplate(chat_template, self.special_tokens) if chat_template else own
         return template.render(
             messages,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             **variables,
         )
-
-
-def _default(templates: Mapping[str, str]) -> str | None:
-    """Of several templates, the one that conversations are rendered by."""
-    return templates.get("default") or next(iter(templates.values()), None)
 
 
 def _load_backend(folder: Path) -> Backend:
@@ -301,10 +305,12 @@ def _load_backend(folder: Path) -> Backend:
         if isinstance(error, ModelError) or not is_fault(error):
             raise
         raise ModelError(
-            f"cannot read the tokenizer in {folder}: {error}; fetch the model's tokenizer files again"
+            f"cannot read the tokenizer in {folder}: {error}; fetch the model's tokenizer files "
+            "again"
         ) from error
     raise ModelError(
-        f"{folder} holds no tokenizer; looked for {', '.join((FAST, *OTHERS))}; fetch the model's there"
+        f"{folder} holds no tokenizer; looked for {', '.join((FAST, *OTHERS))}; fetch the "
+        "model's there"
     )
 
 

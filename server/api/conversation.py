@@ -144,11 +144,11 @@ def conversation_text(
     tools: Sequence[dict[str, Any]] = (),
 ) -> str:
     """What the chat template makes of a conversation, and of tools. Raises RequestError."""
-    told, variables = format.conversation(
+    template, told, variables = format.conversation(
         [message.model_dump(exclude_none=True) for message in messages], tools
     )
     return templates.render(
-        format.tokenizer.chat_template,
+        template,
         told,
         add_generation_prompt=options.add_generation_prompt,
         continue_final_message=options.continue_final_message,

@@ -253,5 +253,7 @@ def _check_text(old: Generation, new: Generation) -> None:
             f"model {new.given.model!r} has another vocabulary than {old.given.model!r} ({difference}); "
             "start another server for it"
         )
-    if old.given.chat_template is None and template_source(before) != template_source(after):
+    if old.given.chat_template is None and any(
+        template_source(before, tools=tools) != template_source(after, tools=tools) for tools in (False, True)
+    ):
         raise ConfigError(f"model {new.given.model!r} has another chat template; start another server for it")

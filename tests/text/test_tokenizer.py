@@ -99,6 +99,31 @@ def test_where_templates_come_from(folder: Path) -> None:
     assert tokenizer.decode(tokenizer.apply_chat_template(MESSAGES)) == "F"
 
 
+def test_conversations_with_tools_are_rendered_by_the_template_for_them(folder: Path) -> None:
+    """As transformers' `apply_chat_template` has it; one for tools alone renders all."""
+    from transformers import AutoTokenizer
+
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = [
+        {"name": "default", "template": "D"},
+        {"name": "tool_use", "template": "{{ tools[0].function.name }}"},
+    ]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    tools = [{"type": "function", "function": {"name": "find", "description": "", "parameters": {}}}]
+    ours, theirs = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    for given in (None, tools):
+        assert ours.chat_text(MESSAGES, tools=given) == theirs.apply_chat_template(
+            MESSAGES, tools=given, tokenize=False
+        )
+    assert ours.chat_text(MESSAGES, tools=[]) == ours.chat_template.source == "D"
+    assert load_tokenizer(folder, "{{ 'G' }}").chat_text(MESSAGES, tools=tools) == "G"
+
+    config["chat_template"] = config["chat_template"][1:]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert load_tokenizer(folder).chat_template.source == ours.tools_template.source
+
+
 def test_no_template_is_the_requests_error(spaced: Tokenizer) -> None:
     with pytest.raises(RequestError, match="has no chat template"):
         spaced.apply_chat_template(MESSAGES)
