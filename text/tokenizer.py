@@ -15,6 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from turnout.core.errors import ModelError, RequestError
 from turnout.models.checkpoints.checkpoint import read_json
+from turnout.models.gguf.given import given_name
 from turnout.text.chat_template import ChatTemplate, chosen_template, given_template, named_templates
 from turnout.text.library_faults import is_fault, refused_by_library
 from turnout.text.prefix_cuts import cuts, is_cut_at_spaces
@@ -305,11 +306,11 @@ def _load_backend(folder: Path) -> Backend:
         if isinstance(error, ModelError) or not is_fault(error):
             raise
         raise ModelError(
-            f"cannot read the tokenizer in {folder}: {error}; fetch the model's tokenizer files "
+            f"cannot read the tokenizer in {given_name(folder)}: {error}; fetch the model's tokenizer files "
             "again"
         ) from error
     raise ModelError(
-        f"{folder} holds no tokenizer; looked for {', '.join((FAST, *OTHERS))}; fetch the "
+        f"{given_name(folder)} holds no tokenizer; looked for {', '.join((FAST, *OTHERS))}; fetch the "
         "model's there"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from turnout.core.errors import ModelError
 from turnout.models.gguf.header import GGUFHeader
 from turnout.models.gguf.rope import rope_parameters
 
-__all__ = ["ARCHITECTURES", "TOP", "Architecture", "architecture_of"]
+__all__ = ["ARCHITECTURES", "TOP", "WIDTHS", "Architecture", "architecture_of"]
 
 TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 ATTENTION = {
@@ -72,6 +72,9 @@ JOINED = {
 }
 LLAMA = NORMS | ATTENTION | MLP
 DEEPSEEK = NORMS | LATENT | MLP | EXPERTS | SHARED_EXPERTS
+ROTATED, VALUES = "rope.dimension_count", "attention.value_length"
+WIDTHS = (ROTATED, VALUES)
+"""Widths of parts of heads, where they may differ from a whole head's."""
 SIGMOID = 2
 """What ``expert_gating_func`` says where scores of experts are no likelihoods."""
 
@@ -91,14 +94,16 @@ class Architecture:
     """Rows of queries and keys lie in llama.cpp's order: what turns together lies side by side."""
     norms_plus: float = 0.0
     """Weights of norms are so much more than Hugging Face's."""
+    widths: Collection[str] = ()
+    """Widths of parts of heads that `config` reads; elsewhere they are those of whole heads."""
 
 
 def architecture_of(header: GGUFHeader) -> Architecture:
     """Raises ModelError for an architecture that is not read."""
     name = header.architecture
-    if name == "llama" and header.own("expert_count"):
+    if name == "llama" and header.own.integer("expert_count", 0, least=0) > 0:
         name = "mixtral"
-    if name == "deepseek2" and header.own("expert_gating_func") == SIGMOID:
+    if name == "deepseek2" and header.own.integer("expert_gating_func", 0, least=0) == SIGMOID:
         name = "deepseek3"
     if name not in ARCHITECTURES:
         raise ModelError(
@@ -118,7 +123,8 @@ def _silu(header: GGUFHeader) -> dict[str, Any]:
 
 
 def _gemma2(header: GGUFHeader) -> dict[str, Any]:
-    caps = {key: header.own(key) for key in ("attn_logit_softcapping", "final_logit_softcapping")}
+    keys = ("attn_logit_softcapping", "final_logit_softcapping")
+    caps = {key: header.own.number(key, None) for key in keys}
     return {
         **{key: value for key, value in caps.items() if value is not None},
         **_gemma(header, large=46),
@@ -127,7 +133,7 @@ def _gemma2(header: GGUFHeader) -> dict[str, Any]:
 
 def _gemma3(header: GGUFHeader) -> dict[str, Any]:
     """Layers that slide have a rotation of their own, which older files do not say."""
-    local = {"rope_type": "default", "rope_theta": float(header.own("rope.freq_base_swa", 10_000.0))}
+    local = {"rope_type": "default", "rope_theta": float(header.own.number("rope.freq_base_swa", 10_000.0))}
     ropes = {"full_attention": rope_parameters(header), "sliding_attention": local}
     return {**_gemma(header, large=62), "rope_parameters": ropes}
 
@@ -137,26 +143,26 @@ def _gemma(header: GGUFHeader, *, large: int) -> dict[str, Any]:
 
     Files do not say it; llama.cpp knows that model by its layers, too.
     """
-    by_width = header.needed("block_count") == large
-    width = header.needed("embedding_length") // header.needed("attention.head_count")
+    by_width = header.own.integer("block_count") == large
+    width = header.own.integer("embedding_length") // header.own.integer("attention.head_count")
     return {
         "hidden_activation": "gelu_pytorch_tanh",
-        "sliding_window": header.needed("attention.sliding_window"),
-        "query_pre_attn_scalar": width if by_width else header.needed("attention.key_length"),
+        "sliding_window": header.own.integer("attention.sliding_window"),
+        "query_pre_attn_scalar": width if by_width else header.own.integer("attention.key_length"),
     }
 
 
 def _experts(header: GGUFHeader) -> dict[str, Any]:
     return {
-        "num_experts": header.needed("expert_count"),
-        "num_experts_per_tok": header.needed("expert_used_count"),
-        "moe_intermediate_size": header.needed("expert_feed_forward_length"),
+        "num_experts": header.own.integer("expert_count"),
+        "num_experts_per_tok": header.own.integer("expert_used_count"),
+        "moe_intermediate_size": header.own.integer("expert_feed_forward_length"),
         "hidden_act": "silu",
     }
 
 
 def _qwen2_moe(header: GGUFHeader) -> dict[str, Any]:
-    shared = header.needed("expert_shared_feed_forward_length")
+    shared = header.own.integer("expert_shared_feed_forward_length")
     return {**_experts(header), "shared_expert_intermediate_size": shared, "norm_topk_prob": False}
 
 
@@ -166,24 +172,26 @@ def _qwen3_moe(header: GGUFHeader) -> dict[str, Any]:
 
 def _mixtral(header: GGUFHeader) -> dict[str, Any]:
     counts = ("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")
-    return {theirs: header.needed(own) for own, theirs in counts} | {"hidden_act": "silu"}
+    return {theirs: header.own.integer(own) for own, theirs in counts} | {"hidden_act": "silu"}
 
 
 def _granite(header: GGUFHeader) -> dict[str, Any]:
     return {
         **_llama(header),
-        "attention_multiplier": header.needed("attention.scale"),
-        "embedding_multiplier": header.own("embedding_scale", 1.0),
-        "residual_multiplier": header.own("residual_scale", 1.0),
-        "logits_scaling": header.own("logit_scale", 1.0),
+        "attention_multiplier": header.own.number("attention.scale"),
+        "embedding_multiplier": header.own.number("embedding_scale", 1.0),
+        "residual_multiplier": header.own.number("residual_scale", 1.0),
+        "logits_scaling": header.own.number("logit_scale", 1.0),
     }
 
 
 def _phi3(header: GGUFHeader) -> dict[str, Any]:
-    head = header.needed("embedding_length") // header.needed("attention.head_count")
-    turned = header.own("rope.dimension_count", head)
+    head = header.own.integer("embedding_length") // header.own.integer("attention.head_count")
+    turned = header.own.integer("rope.dimension_count", head)
+    if turned > head:
+        raise header.own.wrong("rope.dimension_count", f"should be at most {head}, a head's width")
     rope = rope_parameters(header) | ({"partial_rotary_factor": turned / head} if turned < head else {})
-    window = header.own("attention.sliding_window", 0)
+    window = header.own.integer("attention.sliding_window", 0, least=0)
     return {"sliding_window": window or None, "rope_parameters": rope, "hidden_act": "silu"}
 
 
@@ -193,25 +201,28 @@ def _smollm3(header: GGUFHeader) -> dict[str, Any]:
 
 
 def _gpt_oss(header: GGUFHeader) -> dict[str, Any]:
-    """Files say neither how far YaRN's ends are apart nor that they are not rounded; llama.cpp knows it."""
+    """Older files do not say how far YaRN's ends are apart, and none that they are not rounded."""
     rope = rope_parameters(header)
     ends = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False} if rope["rope_type"] == "yarn" else {}
     return {
-        "num_local_experts": header.needed("expert_count"),
-        "num_experts_per_tok": header.needed("expert_used_count"),
-        "intermediate_size": header.needed("expert_feed_forward_length"),
-        "sliding_window": header.needed("attention.sliding_window"),
-        "rope_parameters": {**rope, **ends},
+        "num_local_experts": header.own.integer("expert_count"),
+        "num_experts_per_tok": header.own.integer("expert_used_count"),
+        "intermediate_size": header.own.integer("expert_feed_forward_length"),
+        "sliding_window": header.own.integer("attention.sliding_window"),
+        "rope_parameters": {**ends, **rope},
         "attention_bias": True,
     }
 
 
 def _deepseek(header: GGUFHeader) -> dict[str, Any]:
     """Older files have the widths of whole heads where newer ones have those of compressed keys."""
-    turned = header.needed("rope.dimension_count")
-    key = header.own("attention.key_length_mla", header.own("attention.key_length"))
-    value = header.own("attention.value_length_mla", header.own("attention.value_length"))
-    rope, weight = rope_parameters(header), header.own("rope.scaling.yarn_log_multiplier")
+    own, rope = header.own, rope_parameters(header, weighs=True)
+    turned, group_count = own.integer("rope.dimension_count"), own.integer("expert_group_count", 1, least=0)
+    lengths = [f"attention.{of}_length" for of in ("key", "value")]
+    key, value = (own.integer(f"{name}_mla" if own.has(f"{name}_mla") else name) for name in lengths)
+    if key <= turned:
+        raise own.wrong("rope.dimension_count", f"should be less than a key's width, {key}")
+    weight = own.number("rope.scaling.yarn_log_multiplier", 0.0, signed=True)
     scaled = {"mscale": weight * 10, "mscale_all_dim": weight * 10} if weight else {}
     said = {
         "q_lora_rank": "attention.q_lora_rank",
@@ -220,20 +231,20 @@ def _deepseek(header: GGUFHeader) -> dict[str, Any]:
         "topk_group": "expert_group_used_count",
     }
     return {
-        **{name: header.own(key) for name, key in said.items()},
-        "topk_method": "group_limited_greedy" if header.own("expert_group_count", 1) > 1 else "greedy",
-        "n_routed_experts": header.needed("expert_count"),
-        "num_experts_per_tok": header.needed("expert_used_count"),
-        "n_shared_experts": header.needed("expert_shared_count"),
-        "moe_intermediate_size": header.needed("expert_feed_forward_length"),
-        "routed_scaling_factor": header.own("expert_weights_scale", 1.0),
-        "norm_topk_prob": header.own("expert_weights_norm", False),
-        "kv_lora_rank": header.needed("attention.kv_lora_rank"),
+        **{name: own.integer(key, None, least=0) for name, key in said.items()},
+        "topk_method": "group_limited_greedy" if group_count > 1 else "greedy",
+        "n_routed_experts": own.integer("expert_count"),
+        "num_experts_per_tok": own.integer("expert_used_count"),
+        "n_shared_experts": own.integer("expert_shared_count", least=0),
+        "moe_intermediate_size": own.integer("expert_feed_forward_length"),
+        "routed_scaling_factor": own.number("expert_weights_scale", 1.0),
+        "norm_topk_prob": own.flag("expert_weights_norm", False),
+        "kv_lora_rank": own.integer("attention.kv_lora_rank"),
         "qk_rope_head_dim": turned,
         "qk_nope_head_dim": key - turned,
         "v_head_dim": value,
         "head_dim": turned,
-        "num_key_value_heads": header.needed("attention.head_count"),
+        "num_key_value_heads": own.integer("attention.head_count"),
         "rope_parameters": {**rope, **scaled},
         "hidden_act": "silu",
     }
@@ -262,12 +273,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         _gemma3,
         norms_plus=1.0,
     ),
-    "phi3": Architecture("Phi3ForCausalLM", "phi3", NORMS | JOINED, _phi3),
+    "phi3": Architecture("Phi3ForCausalLM", "phi3", NORMS | JOINED, _phi3, widths=[ROTATED]),
     "granite": Architecture("GraniteForCausalLM", "granite", LLAMA, _granite, paired=True),
     "olmo2": Architecture("Olmo2ForCausalLM", "olmo2", NORMS_BEHIND | ATTENTION | HEAD_NORMS | MLP, _silu),
     "gpt-oss": Architecture("GptOssForCausalLM", "gpt_oss", SINKS | ATTENTION | EXPERTS, _gpt_oss),
-    "deepseek2": Architecture("DeepseekV2ForCausalLM", "deepseek_v2", DEEPSEEK, _deepseek),
-    "deepseek3": Architecture("DeepseekV3ForCausalLM", "deepseek_v3", DEEPSEEK, _deepseek),
+    "deepseek2": Architecture("DeepseekV2ForCausalLM", "deepseek_v2", DEEPSEEK, _deepseek, widths=WIDTHS),
+    "deepseek3": Architecture("DeepseekV3ForCausalLM", "deepseek_v3", DEEPSEEK, _deepseek, widths=WIDTHS),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", LLAMA, _smollm3, paired=True),
 }
 """By ``general.architecture``; files of Mistral say llama, and Mixtral's too; DeepSeek V3's say deepseek2."""

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from turnout.core.errors import ModelError
+from turnout.models.gguf.metadata import Metadata
 
 __all__ = ["GGUFHeader", "GGUFTensor", "read_header"]
 
@@ -98,16 +99,19 @@ class GGUFHeader:
     def architecture(self) -> str:
         return str(self.metadata.get("general.architecture", ""))
 
-    def own(self, key: str, default: Any = None) -> Any:
-        """The metadata of the architecture, as ``llama.block_count``."""
-        return self.metadata.get(f"{self.architecture}.{key}", default)
+    @property
+    def own(self) -> Metadata:
+        """The metadata of the architecture, such as ``llama.block_count``."""
+        return Metadata(self.path, self.metadata, f"{self.architecture}.")
 
-    def needed(self, key: str) -> Any:
-        """As `own`. Raises ModelError where it is missing."""
-        value = self.own(key)
-        if value is None:
-            raise ModelError(f"{self.path}: the metadata lacks {self.architecture}.{key}; convert it again")
-        return value
+    @property
+    def tokenizer(self) -> Metadata:
+        return Metadata(self.path, self.metadata, "tokenizer.ggml.")
+
+    @property
+    def whole(self) -> Metadata:
+        """All metadata, by whole keys."""
+        return Metadata(self.path, self.metadata)
 
 
 def read_header(path: Path) -> GGUFHeader:

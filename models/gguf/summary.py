@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-from turnout.models.gguf.folder import LINK
+from turnout.models.gguf.given import LINK
 from turnout.models.gguf.header import read_header
 
 __all__ = ["HELD", "describe_types"]

@@ -111,8 +111,5 @@ def _joined(header: GGUFHeader, name: str, keys: GGUFTensor) -> StoredTensor:
 def _heads(header: GGUFHeader, known: str) -> int:
     if known not in ("self_attn.q_proj", "self_attn.k_proj"):
         return 0
-    heads = header.needed("attention.head_count")
-    count = heads if known.endswith("q_proj") else header.own("attention.head_count_kv", heads)
-    if type(count) is not int or count < 1:
-        raise ModelError(f"{header.path}: head counts that differ by layer are not read; take safetensors")
-    return count
+    heads = header.own.integer("attention.head_count")
+    return heads if known.endswith("q_proj") else header.own.integer("attention.head_count_kv", heads)

@@ -8,11 +8,14 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from turnout.core.errors import ModelError
+from turnout.models.gguf.configs import token_id
 from turnout.models.gguf.header import GGUFHeader
+from turnout.models.gguf.metadata import Metadata
 
 __all__ = ["tokenizer_config_of", "tokenizer_of"]
 
-CONTROL, USER_DEFINED = 3, 4
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+INSTEAD = "put the model's tokenizer.json beside the file"
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -48,53 +51,65 @@ DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone")
 """Those that split as GPT-2 after every digit was split off."""
 COMPOSED = ("qwen2", "deepseek-r1-qwen")
 """Those that compose characters first (NFC)."""
+WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "tekken")
+"""Those that take a word that is a token as that token, whatever its merges give."""
+BEGUN = WHOLE_WORDS
+"""Those whose texts begin with a token where the metadata does not say it."""
 
 
 def tokenizer_of(header: GGUFHeader) -> Tokenizer:
-    """Returns the tokenizer. Raises ModelError for a kind that is not read."""
-    kind = str(header.metadata.get("tokenizer.ggml.model"))
+    """Returns the tokenizer. Raises ModelError for a kind that is not read, and for damaged vocabularies."""
+    said = header.tokenizer
+    kind = said.text("model")
     if kind not in KINDS:
+        raise said.wrong("model", f"is not read, only {' and '.join(KINDS)}; {INSTEAD}")
+    tokens = _as_many(header, "tokens", said.texts("tokens"))
+    types = _as_many(header, "token_type", said.integers("token_type") or [NORMAL] * len(tokens), len(tokens))
+    try:
+        made = KINDS[kind](header, tokens)
+        for token, type_ in zip(tokens, types, strict=True):
+            if type_ in (CONTROL, USER_DEFINED):
+                made.add_tokens([AddedToken(token, normalized=False, special=type_ == CONTROL)])
+        _surround(made, header, tokens, bos=kind == "llama" or _pre(header) in BEGUN)
+    except ModelError:
+        raise
+    except Exception as error:  # the library raises bare Exception
         raise ModelError(
-            f"{header.path}: tokenizer.ggml.model = {kind!r} is not read, only {' and '.join(KINDS)}; put "
-            "the model's tokenizer.json beside the file"
-        )
-    tokens = _listed(header, "tokens")
-    made = KINDS[kind](header, tokens)
-    types = _listed(header, "token_type", needed=False) or [1] * len(tokens)
-    for token, type_ in zip(tokens, types, strict=True):
-        if type_ == CONTROL:
-            made.add_special_tokens([AddedToken(token, normalized=False, special=True)])
-        elif type_ == USER_DEFINED:
-            made.add_tokens([AddedToken(token, normalized=False, special=False)])
-    if header.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or _pre(header) in LLAMA3_NAMES):
-        _begin_with(made, tokens, header)
+            f"{header.path}: tokenizer.ggml.tokens make no tokenizer: {error}; {INSTEAD}"
+        ) from error
     return made
 
 
 def tokenizer_config_of(header: GGUFHeader) -> dict[str, Any]:
-    """Returns what ``tokenizer_config.json`` says: special tokens, and the chat template."""
-    tokens, said = _listed(header, "tokens"), {}
+    """Returns what ``tokenizer_config.json`` says: special tokens, and the chat templates."""
+    tokens, said = header.tokenizer.texts("tokens"), {}
     for name, key in {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}.items():
-        token = header.metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if type(token) is int and token < len(tokens):
+        token = token_id(header, key)
+        if token is not None and token < len(tokens):
             said[f"{name}_token"] = tokens[token]
-    template = header.metadata.get("tokenizer.chat_template")
-    return said | ({"chat_template": template} if isinstance(template, str) else {})
+    return said | _templates(header)
 
 
-LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
+def _templates(header: GGUFHeader) -> dict[str, Any]:
+    """Returns ``chat_template``: a text, or where there are several a list with their names."""
+    default = header.whole.text("tokenizer.chat_template", "")
+    others = Metadata(header.path, header.metadata, "tokenizer.chat_template.")
+    templates = ({"default": default} if default else {}) | {
+        name: others.text(name) for name in others.names()
+    }
+    if not templates.keys() - {"default"}:
+        return {"chat_template": default} if default else {}
+    return {"chat_template": [{"name": name, "template": text} for name, text in templates.items()]}
 
 
 def _pre(header: GGUFHeader) -> str:
-    return str(header.metadata.get("tokenizer.ggml.pre", "default"))
+    return header.tokenizer.text("pre", "default")
 
 
 def _bytes(header: GGUFHeader, tokens: list[str]) -> Tokenizer:
     """Byte-level BPE."""
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    merges = [tuple(merge.split(" ", 1)) for merge in _listed(header, "merges")]
-    pre = _pre(header)
-    made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre in LLAMA3_NAMES))
+    pre, merges = _pre(header), _known_merges(header, vocabulary)
     if pre in SPLITS:
         rules = SPLITS[pre]
         steps = (rules,) if isinstance(rules, str) else rules
@@ -105,10 +120,8 @@ def _bytes(header: GGUFHeader, tokens: list[str]) -> Tokenizer:
         split = []
     else:
         known = ", ".join(sorted({*SPLITS, *DIGITS, *GPT2}))
-        raise ModelError(
-            f"{header.path}: tokenizer.ggml.pre = {pre!r} is not read, only {known}; put the model's "
-            "tokenizer.json beside the file"
-        )
+        raise header.tokenizer.wrong("pre", f"is not read, only {known}; {INSTEAD}")
+    made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre in WHOLE_WORDS))
     by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre not in SPLITS)
     made.pre_tokenizer = pre_tokenizers.Sequence([*split, by_bytes])
     made.decoder = decoders.ByteLevel()
@@ -117,16 +130,31 @@ def _bytes(header: GGUFHeader, tokens: list[str]) -> Tokenizer:
     return made
 
 
+def _known_merges(header: GGUFHeader, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+    merges = []
+    for index, merge in enumerate(_as_many(header, "merges", header.tokenizer.texts("merges"))):
+        first, _, second = merge.partition(" ")
+        if not second or not {first, second, first + second} <= vocabulary.keys():
+            raise ModelError(
+                f"{header.path}: tokenizer.ggml.merges[{index}] = {merge!r:.80} should be two tokens, with a "
+                f"space between them, that make a third; {INSTEAD}"
+            )
+        merges.append((first, second))
+    return merges
+
+
 def _sentencepiece(header: GGUFHeader, tokens: list[str]) -> Tokenizer:
     """SentencePiece's BPE: merges follow from the tokens' scores."""
-    scores = _listed(header, "scores")
+    scores = _as_many(header, "scores", header.tokenizer.numbers("scores"), len(tokens))
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    unknown = header.metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    unknown = header.tokenizer.integer("unknown_token_id", 0, least=0)
+    if unknown >= len(tokens):
+        raise header.tokenizer.wrong("unknown_token_id", f"is none of {len(tokens):,} tokens; {INSTEAD}")
     merges = _merges(vocabulary, scores)
     made = Tokenizer(
         models.BPE(vocabulary, merges, unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True)
     )
-    prefixed = header.metadata.get("tokenizer.ggml.add_space_prefix", True)
+    prefixed = header.tokenizer.flag("add_space_prefix", True)
     steps = [normalizers.Prepend("▁")] if prefixed else []
     made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
     back: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -146,24 +174,40 @@ def _merges(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple[st
     return [pair for _, pair in ranked]
 
 
-def _begin_with(made: Tokenizer, tokens: list[str], header: GGUFHeader) -> None:
-    """Lets every text begin with the token that the metadata names."""
-    token = header.metadata.get("tokenizer.ggml.bos_token_id")
-    if type(token) is int and token < len(tokens):
-        first = tokens[token]
+def _surround(made: Tokenizer, header: GGUFHeader, tokens: list[str], *, bos: bool) -> None:
+    """Lets every text begin with one token and end with another, where the metadata says so.
+
+    bos: whether texts begin with one where the metadata does not say it.
+    """
+    first, last = _added(header, tokens, "bos", bos), _added(header, tokens, "eos", False)
+    if first or last:
+        one = [*(["bos"] if first else []), "$A", *(["eos"] if last else [])]
+        two = [piece.replace("$A", "$B") for piece in one]
         made.post_processor = processors.TemplateProcessing(
-            single=f"{first} $A", pair=f"{first} $A {first} $B", special_tokens=[(first, token)]
+            single=one, pair=[*one, *two], special_tokens=[*first, *last]
         )
 
 
-def _listed(header: GGUFHeader, key: str, *, needed: bool = True) -> list[Any]:
-    found = header.metadata.get(f"tokenizer.ggml.{key}")
-    if not isinstance(found, list):
-        if not needed:
-            return []
+def _added(header: GGUFHeader, tokens: list[str], name: str, default: bool) -> list[dict[str, Any]]:
+    """Returns the token that is added to texts, as the library describes it; empty: none is."""
+    said, wanted = header.tokenizer, f"add_{name}_token"
+    if not said.flag(wanted, default):
+        return []
+    id = token_id(header, name)
+    if id is not None and id < len(tokens):
+        return [{"id": name, "ids": [id], "tokens": [tokens[id]]}]
+    if not said.has(wanted):
+        return []
+    raise said.wrong(wanted, f"needs a {said.prefix}{name}_token_id among the {len(tokens):,} tokens")
+
+
+def _as_many(header: GGUFHeader, key: str, found: list[Any], count: int | None = None) -> list[Any]:
+    """Returns a list of the metadata. Raises ModelError where it is empty, or has not `count` entries."""
+    if not found:
+        raise ModelError(f"{header.path}: the metadata lacks tokenizer.ggml.{key}; {INSTEAD}")
+    if count is not None and len(found) != count:
         raise ModelError(
-            f"{header.path}: the metadata lacks tokenizer.ggml.{key}; put the model's "
-            "tokenizer.json beside the file"
+            f"{header.path}: tokenizer.ggml.{key} has {len(found):,} entries for {count:,} tokens; {INSTEAD}"
         )
     return found
 

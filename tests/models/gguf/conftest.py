@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,23 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gguf_file(tmp_path: Path) -> Callable[..., Path]:
-    """gguf_file(kind, family, rope, **sizes): a file with random weights, and beside it, widened."""
+    """gguf_file(kind, family, rope, **sizes): a file with random weights, and beside it, widened.
 
-    def write(kind: str = "Q8_0", family: str = "llama", rope: str = "default", **sizes: Any) -> Path:
+    changes: as of `write_gguf`.
+    """
+
+    def write(
+        kind: str = "Q8_0",
+        family: str = "llama",
+        rope: str = "default",
+        changes: Mapping[str, Any] | None = None,
+        **sizes: Any,
+    ) -> Path:
         given = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 96, "vocab": 160}
         shape = Shape(**{**given, "max_positions": 64, "theta": 10_000.0, **sizes})
         folder = tmp_path / "source"
         write_random_checkpoint(folder, config_of(shape, family, rope=rope, dtype="float32"))
-        return write_gguf(folder, tmp_path / f"model-{kind}.gguf", kind, widened=tmp_path / "widened")
+        file = tmp_path / f"model-{kind}.gguf"
+        return write_gguf(folder, file, kind, widened=tmp_path / "widened", changes=changes)
 
     return write

@@ -41,9 +41,11 @@ def write_gguf(
     pre: str = "qwen2",
     widened: Path | None = None,
     latent: bool = True,
+    changes: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes the checkpoint in `folder`; matrices in blocks of `kind`, where their width allows it.
 
+    changes: values of metadata by key; a function makes one of the file's own, and None is left out.
     latent: DeepSeek's keys and values are expanded by two tensors, as in newer files.
     widened: where to write the safetensors checkpoint of the numbers that the file stands for.
     """
@@ -60,6 +62,7 @@ def write_gguf(
     meant = {name: _converted(config, name, value, kind) for name, value in tensors.items()}
     for name, values in _joined({name: each.stored for name, each in meant.items()}).items():
         writer.add_tensor(_name(writer, config, name), *values)
+    _change(writer, changes or {})
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -74,6 +77,16 @@ def write_gguf(
             metadata={"format": "pt"},
         )
     return file
+
+
+def _change(writer: gguf.GGUFWriter, changes: Mapping[str, Any]) -> None:
+    """Keys of the architecture begin with a dot."""
+    for key, change in changes.items():
+        whole = f"{writer.arch}{key}" if key.startswith(".") else key
+        old = writer.kv_data[0].pop(whole, None)
+        value = change(old.value) if callable(change) and old is not None else change
+        if value is not None:
+            writer.add_key_value(whole, value, gguf.GGUFValueType.get_type(value))
 
 
 def _describe(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:

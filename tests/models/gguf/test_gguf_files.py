@@ -51,7 +51,9 @@ def test_a_tokenizer_beside_the_file_is_taken_instead(tiny: Path) -> None:
     (tiny.parent / "tokenizer.json").write_text((source / "tokenizer.json").read_text())
     folder = resolve_model(str(tiny))
     assert (folder / "tokenizer.json").read_text() == (source / "tokenizer.json").read_text()
-    assert not (folder / "tokenizer_config.json").exists()
+    own = json.loads((folder / "tokenizer_config.json").read_text())
+    assert own["eos_token"] == load_tokenizer(source).special_tokens["eos_token"]
+    assert own["chat_template"] == (source / "chat_template.jinja").read_text()
 
 
 def test_merges_follow_from_the_scores_of_sentencepiece(tmp_path: Path) -> None:
