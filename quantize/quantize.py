@@ -26,6 +26,7 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.gguf.given import given_name
 from turnout.models.meta_model import meta_model
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.quantize.selection import exporter_of, select_layers
@@ -104,7 +105,8 @@ def _check_source(checkpoint: Checkpoint) -> None:
     if checkpoint.quantization is not None:
         method = checkpoint.quantization.get("quant_method")
         raise ConfigError(
-            f"{checkpoint.folder} is quantized already, by {method}; take the unquantized checkpoint"
+            f"{given_name(checkpoint.folder)} is quantized already, by {method}; take the unquantized "
+            "checkpoint"
         )
 
 

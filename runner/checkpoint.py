@@ -16,6 +16,7 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.pooling import EmbedderConfig
 from turnout.models.checkpoints.checkpoint import check_weights_suffice, read_config, read_generation_config
 from turnout.models.embedder.folder import read_embedder
+from turnout.models.gguf.given import naming_given
 from turnout.models.hub.resolve import resolve_model
 from turnout.runner.generation_config import end_tokens
 from turnout.runner.model_family import FoundModel, model_family
@@ -72,7 +73,7 @@ def open_checkpoint(
         implementation,
         trust_remote_code=trust_remote_code,
     )
-    with as_plugin_errors(f"{title_of(family, 'model')}: spec"):
+    with naming_given(folder), as_plugin_errors(f"{title_of(family, 'model')}: spec"):
         spec = family.spec(raw)
         spec = spec if spec.config else replace(spec, config=raw)
         parameters = family.parameter_count(spec)

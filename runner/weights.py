@@ -12,6 +12,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.loading import load_model
+from turnout.models.gguf.given import given_name
 from turnout.models.meta_model import count_parameters
 from turnout.models.sharding.plan import ShardPlan
 from turnout.plugins.defaults import UNQUANTIZED
@@ -89,8 +90,8 @@ def _adopter(registry: Registry, checkpoint: Checkpoint, asked: str) -> Adopter 
         return None
     if name not in (UNQUANTIZED, method):
         raise ConfigError(
-            f"{checkpoint.folder} is quantized already, by {method}; leave --quantization {name} out, or "
-            "take the checkpoint with unquantized weights"
+            f"{given_name(checkpoint.folder)} is quantized already, by {method}; leave --quantization {name} "
+            "out, or take the checkpoint with unquantized weights"
         )
     if quantizer is None:
         raise ModelError(

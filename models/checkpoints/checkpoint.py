@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ModelError
+from turnout.models.gguf.given import LINK, stated_in
 
 __all__ = [
     "INDEX_FILE",
@@ -21,7 +22,6 @@ __all__ = [
 ]
 
 SINGLE_FILE = "model.safetensors"
-GGUF_FILE = "model.gguf"
 INDEX_FILE = "model.safetensors.index.json"
 MAX_JSON = 64 * 2**20
 """Bytes of a JSON file, without the tokenizer's: more than the index of the largest models has."""
@@ -65,8 +65,8 @@ def weight_files(folder: Path) -> list[Path]:
         return _shards(folder)
     if (folder / SINGLE_FILE).is_file():
         return [folder / SINGLE_FILE]
-    if (folder / GGUF_FILE).is_file():
-        return [folder / GGUF_FILE]
+    if (folder / LINK).is_file():
+        return [folder / LINK]
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         raise ModelError(
@@ -90,7 +90,7 @@ def check_weights_suffice(folder: Path, parameters: int) -> None:
     size = sum(file.stat().st_size for file in weight_files(folder))
     if parameters > 8 * size:
         raise ModelError(
-            f"{folder / 'config.json'} asks for {parameters:,} parameters (vocab_size, hidden_size, "
+            f"{stated_in(folder)} asks for {parameters:,} parameters (vocab_size, hidden_size, "
             f"intermediate_size, num_hidden_layers), but the weights have only {size:,} bytes"
         )
 

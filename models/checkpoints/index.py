@@ -18,6 +18,7 @@ from turnout.models.checkpoints.checkpoint import indexed_files, weight_files
 from turnout.models.checkpoints.parameter_slots import ParameterSlot
 from turnout.models.checkpoints.readers.formats import open_weights
 from turnout.models.checkpoints.readers.reader import WeightFile
+from turnout.models.gguf.given import given_name
 
 __all__ = [
     "CheckpointIndex",
@@ -50,7 +51,7 @@ class TensorEntry:
 
     @property
     def described(self) -> str:
-        return f"{self.file.path}: {self.key!r}"
+        return f"{self.file.path}: {self.file.stored_name(self.key)!r}"
 
 
 @dataclass
@@ -129,7 +130,8 @@ def index_checkpoint(
             units.setdefault((name, str(entry.placement.into)), entry)
     found |= {name for name, _ in units}
     covered = {layer for name, stored in quantized.items() for layer in (name, *stored.tied)}
-    _check_complete(folder, found, (slot for slot in slots.values() if set(slot.layers) - covered))
+    needed = (slot for slot in slots.values() if set(slot.layers) - covered)
+    _check_complete(folder, files[0].configuration, found, needed)
     return CheckpointIndex(list(units.values()), quantized, sorted(unread))
 
 
@@ -142,7 +144,7 @@ def read_tensor(entry: TensorEntry, shape: torch.Size, device: torch.device, dty
             raise ModelError(
                 f"{entry.described} has shape {list(entry.file.shape(entry.key))}"
                 f"{'' if placement.whole else f', of which {list(placed.shape)} is placed'}, "
-                f"config.json asks for {list(shape)}"
+                f"{entry.file.configuration} asks for {list(shape)}"
             )
         if stored.dtype not in FLOATS:
             raise ModelError(
@@ -192,9 +194,8 @@ def _checked_part(entry: TensorEntry, part: str) -> TensorEntry:
 def _slot_of(entry: TensorEntry, slots: Mapping[str, ParameterSlot]) -> ParameterSlot:
     slot = slots.get(entry.name)
     if slot is None:
-        raise ModelError(
-            f"{entry.file.path} holds the tensor {entry.key!r}, which the model has no place for"
-        )
+        name = entry.file.stored_name(entry.key)
+        raise ModelError(f"{entry.file.path} holds the tensor {name!r}, which the model has no place for")
     return slot
 
 
@@ -204,8 +205,12 @@ def _add_once(entries: dict[Any, Any], name: object, entry: TensorEntry) -> None
     entries[name] = entry
 
 
-def _check_complete(folder: Path, found: Iterable[str], slots: Iterable[ParameterSlot]) -> None:
+def _check_complete(
+    folder: Path, configuration: str, found: Iterable[str], slots: Iterable[ParameterSlot]
+) -> None:
     missing = sorted({slot.name for slot in slots} - set(found))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ModelError(f"{folder} lacks the tensor {missing[0]!r}{more}, which config.json asks for")
+        raise ModelError(
+            f"{given_name(folder)} lacks the tensor {missing[0]!r}{more}, which {configuration} asks for"
+        )

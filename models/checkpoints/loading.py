@@ -7,7 +7,8 @@ from its file to where it will stay, and the file is unmapped before the next on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def load_model(
     for unit in counted(index.units, shown):
         if isinstance(unit, QuantizedLayer):
             assert adopter is not None
-            loader.adopt(unit, adopter)
+            with _naming_file(unit):
+                loader.adopt(unit, adopter)
             complete, freed = [unit.name, *unit.tied], 0
         else:
             slot = slots[unit.name]
@@ -315,6 +317,18 @@ class _Loader:
     def _wants_embedding(self, name: str, quantizer: Quantizer) -> bool:
         with as_plugin_errors(f"{_title(quantizer)} on {name}: wants_embedding"):
             return quantizer.wants_embedding(name)
+
+
+@contextmanager
+def _naming_file(stored: QuantizedLayer) -> Iterator[None]:
+    """Names the file of a layer in errors of adopters, which know its tensors alone."""
+    try:
+        yield
+    except ModelError as error:
+        path = next(iter(stored.parts.values())).file.path
+        if str(path) in str(error):
+            raise
+        raise ModelError(f"{path}: {error}") from error
 
 
 def _title(quantizer: Quantizer | Adopter) -> str:

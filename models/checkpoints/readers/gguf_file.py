@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from math import prod
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from turnout.core.errors import ModelError
 from turnout.core.types.placement import Index
 from turnout.models.checkpoints.readers.mxfp4 import fits_eight_bits, in_eight_bits
 from turnout.models.checkpoints.readers.reader import WeightFile
+from turnout.models.gguf.given import given_name
 from turnout.models.gguf.header import GGUFTensor, read_header
 from turnout.models.gguf.numbers import dequantized, mxfp4_blocks
 from turnout.models.gguf.summary import HELD
@@ -24,6 +26,16 @@ __all__ = ["GGUFFile"]
 
 class GGUFFile(WeightFile):
     """A GGUF file. Only the bytes of a tensor are read when the tensor is; nothing is mapped."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(given_name(path))
+
+    @property
+    def configuration(self) -> str:
+        return "the metadata"
+
+    def stored_name(self, key: str) -> str:
+        return self._tensors[key].stored.name
 
     def names(self) -> list[str]:
         return list(self._tensors)

@@ -19,6 +19,15 @@ class WeightFile(ABC):
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @property
+    def configuration(self) -> str:
+        """Names what says which tensors there should be."""
+        return "config.json"
+
+    def stored_name(self, key: str) -> str:
+        """Returns the name that a tensor has in the file itself."""
+        return key
+
     @abstractmethod
     def names(self) -> list[str]:
         """Lists the tensors in the order in which they lie on disk."""

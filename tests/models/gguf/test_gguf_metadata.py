@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from gguf_files import write_gguf
 
-from turnout.core.errors import ModelError
+from turnout.cli.main import cli
+from turnout.core.errors import ConfigError, ModelError
 from turnout.core.registry.registry import Registry
 from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.hub.resolve import resolve_model
@@ -183,3 +185,49 @@ def test_a_template_that_is_no_text_is_named(tmp_path: Path) -> None:
         resolve_model("turnout-tiny"), file, tokenizer=True, changes={"tokenizer.chat_template": ["a", "b"]}
     )
     assert "tokenizer.chat_template = ['a', 'b'] should be a text" in refusal(file)
+
+
+# ------------------------------------------------------------------ errors name the user's file
+
+
+def test_what_the_models_code_refuses_names_the_file(gguf_file: GGUF) -> None:
+    found = refusal(gguf_file(changes={".block_count": 2**20}))
+    assert ": the metadata, as config.json: num_hidden_layers = 1048576 should be at most 4,096" in found
+
+
+def test_more_parameters_than_the_file_can_hold_name_the_file(gguf_file: GGUF) -> None:
+    found = refusal(gguf_file(changes={".embedding_length": 2**20}))
+    assert ": the metadata asks for " in found and "turnout/gguf" not in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("F32", {".feed_forward_length": 80}, "'blk.0.ffn_"),
+        ("Q8_0", {".feed_forward_length": 64}, "mlp."),
+        ("F32", {".block_count": 3}, " lacks the tensor 'model.layers.2.input_layernorm.weight' and "),
+        ("F32", {".block_count": 1}, " holds the tensor 'blk.1."),
+    ],
+)
+def test_tensors_that_do_not_fit_name_the_file(
+    gguf_file: GGUF, kind: str, changes: dict[str, Any], expected: str
+) -> None:
+    from test_gguf_models import loaded
+
+    file = gguf_file(kind, changes=changes)
+    with pytest.raises(ModelError) as caught:
+        loaded(file)
+    assert str(caught.value).startswith(str(file)) and expected in str(caught.value)
+    assert "config.json" not in str(caught.value)
+
+
+def test_what_is_quantized_already_names_the_file(gguf_file: GGUF, tmp_path: Path) -> None:
+    file = gguf_file("Q8_0")
+    asked = ["quantize", str(file), "--quantization", "int8", "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(cli, asked)
+    assert found.exit_code == 2 and f"{file} is quantized already, by gguf" in found.output
+
+    from turnout.llm import LLM
+
+    with pytest.raises(ConfigError, match=f"{file} is quantized already, by gguf"):
+        LLM(str(file), quantization="int8", dtype="float32", kv_memory="16MiB")
