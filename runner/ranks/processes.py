@@ -16,12 +16,15 @@ last words.
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from turnout.config import EngineConfig
 from turnout.core.errors import CollectiveError, RankLost
+from turnout.core.interfaces.collective import Collective
 from turnout.core.meeting import Meeting
 from turnout.runner.ranks.followers import Follower
 from turnout.runner.ranks.hosts import RankHosts, own_address
@@ -58,6 +61,10 @@ class Ranks:
         self._words: queue.SimpleQueue[Word | None] = queue.SimpleQueue()
         self._aborts: list[Callable[[], None]] = []
         self._lost: RankLost | None = None
+        self._loss: Future[None] = Future()
+        """Done once a rank is lost."""
+        self._deserted = False
+        """A thread waits for a lost rank still, where ranks meet."""
         self._closed = False
         self._watcher = Watcher(followers, timing, self._said, self._lose)
 
@@ -142,6 +149,22 @@ class Ranks:
             return error
         return CollectiveError(f"the ranks of the engine cannot go on: {error}")
 
+    def join(self, opening: Callable[[], Collective]) -> Collective:
+        """Returns the group that `opening` opens, which a lost rank aborts from then on.
+
+        Raises RankLost as soon as a rank is lost, although `opening` then waits for that rank for days: a
+        thread calls it, which is left alone. Raises what `opening` raises.
+        """
+        joined: Future[Collective] = Future()
+        self._deserted = True
+        threading.Thread(target=_call, args=(opening, joined), name="ranks-join", daemon=True).start()
+        wait((joined, self._loss), return_when=FIRST_COMPLETED)
+        self._deserted = not joined.done()
+        self.check()
+        group = joined.result()
+        self.abort_with(group.abort)
+        return group
+
     def abort_with(self, abort: Callable[[], None]) -> None:
         """Has the watcher call `abort`, a collective's, as soon as a rank is lost."""
         self._aborts.append(abort)
@@ -155,7 +178,7 @@ class Ranks:
             self._closed = True
             self._watcher.close()
             self._words.put(None)
-            for meeting in filter(None, self.meetings):
+            for meeting in filter(None, () if self._deserted else self.meetings):
                 meeting.close()
 
     def __enter__(self) -> Self:
@@ -173,7 +196,15 @@ class Ranks:
         self._lost = RankLost(rank, why)
         for abort in self._aborts:
             abort()
+        self._loss.set_result(None)
         self._words.put(None)
+
+
+def _call(opening: Callable[[], Collective], joined: Future[Collective]) -> None:
+    try:
+        joined.set_result(opening())
+    except BaseException as error:
+        joined.set_exception(error)
 
 
 def _meetings(hosts: RankHosts) -> Meetings:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import torch
@@ -133,9 +134,12 @@ class RankZero:
         if config.pipeline_parallel_size > 1:  # refused before a process is started
             stages_of(family, spec, config.pipeline_parallel_size, config.stage_layers)
         ranks = Ranks.start(config, config.ranks, hosts=RankHosts.of(config), model=model)
-        groups: list[Collective] = []
+
+        def joined(opening: Callable[[], Collective]) -> Collective:
+            return ranks.join(partial(_on_device, config.device, opening))
+
         try:
-            share = RankShare.of(config, ranks.meetings, 0, family, spec, groups.append)
+            share = RankShare.of(config, ranks.meetings, 0, family, spec, joined)
         except CollectiveError as error:
             verdict = ranks.verdict(error)
             ranks.close()
@@ -143,8 +147,6 @@ class RankZero:
         except BaseException:
             ranks.close()
             raise
-        for each in share.groups:
-            ranks.abort_with(each.abort)
         group = cls(ranks, share, Recording())
         weakref.finalize(group, _close, ranks, share.groups)
         return group
@@ -213,6 +215,13 @@ class RankZero:
             f"{'; '.join(divided)}; weights of all {format_bytes(weights + self.weights)}, of this rank "
             f"{format_bytes(weights)}; the KV pool is that of all ranks together"
         )
+
+
+def _on_device(device: str, opening: Callable[[], Collective]) -> Collective:
+    """Opens a group in another thread than that which has chosen this rank's device."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    return opening()
 
 
 def _close(ranks: Ranks, groups: Sequence[Collective]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from turnout.config import EngineConfig
 from turnout.core.interfaces.collective import Collective
@@ -18,6 +19,10 @@ __all__ = ["RankShare"]
 
 BETWEEN_MACHINES = "gloo"
 BETWEEN_GPUS = "nccl"
+
+
+def _join(opening: Callable[[], Collective]) -> Collective:
+    return opening()
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,13 @@ class RankShare:
         rank: int,
         family: ModelFamily,
         spec: ModelSpec,
-        opened: Callable[[Collective], object] = id,
+        join: Callable[[Callable[[], Collective]], Collective] = _join,
     ) -> RankShare:
         """Joins the groups of a rank. Raises ConfigError for a model that cannot be divided, and
         CollectiveError where a rank does not come.
 
-        config: with this rank's own device, ``cpu`` or ``cuda:N``, which is the current one; opened: called
-        with each group as soon as this rank is in it.
+        config: with this rank's own device, ``cpu`` or ``cuda:N``, which is the current one; join: returns
+        the group that the function opens which it is given.
         """
         parts, stages = config.tensor_parallel_size, config.pipeline_parallel_size
         stage, part = divmod(rank, parts)
@@ -61,9 +66,8 @@ class RankShare:
             names.append(_collective(config.device, local=local))
             meeting = meetings.here if local else meetings.between
             assert meeting is not None, "there is one where there are several machines"
-            found = open_collective(names[-1], meeting, members.index(rank), len(members), group)
-            opened(found)
-            return found
+            opening = partial(open_collective, names[-1], meeting, members.index(rank), len(members), group)
+            return join(opening)
 
         groups = [joined(range(stage * parts, (stage + 1) * parts), stage)]
         line = joined(range(part, parts * stages, parts), stages + part) if stages > 1 else None

@@ -15,6 +15,7 @@ import pytest
 
 from turnout.config import EngineConfig
 from turnout.core.errors import CollectiveError, RankLost
+from turnout.core.interfaces.collective import Collective
 from turnout.runner.memory.numa import run_on
 from turnout.runner.ranks.processes import Ranks, Word, config_of_rank
 from turnout.runner.ranks.silence import Silence, Timing
@@ -124,6 +125,36 @@ def test_a_follower_that_is_stopped_is_silent_and_then_killed(ranks: Ranks) -> N
     assert "rank 2 of the engine gave no sign of life for 1 seconds" in str(lost(ranks))
     ranks.close()
     assert not any(map(lives, begun))
+
+
+def test_a_rank_that_is_lost_ends_the_wait_for_it_to_join(ranks: Ranks) -> None:
+    """Previously rank 0 waited for it for up to seven days."""
+    wanted, given_up = threading.Event(), threading.Event()
+
+    def opening() -> Collective:
+        wanted.set()
+        given_up.wait()
+        raise CollectiveError("no rank came")
+
+    def kill() -> None:
+        wanted.wait()
+        os.kill(pids(ranks)[0], signal.SIGKILL)
+
+    threading.Thread(target=kill).start()
+    with pytest.raises(RankLost, match="rank 1 of the engine was ended by SIGKILL"):
+        ranks.join(opening)
+    ranks.close()
+    assert os.path.exists(ranks.meetings.here.path), "the thread that was left alone may still look there"
+    given_up.set()
+    ranks.meetings.here.close()
+
+
+def test_a_group_that_cannot_be_joined_says_why(ranks: Ranks) -> None:
+    def opening() -> Collective:
+        raise CollectiveError("gloo has no address")
+
+    with pytest.raises(CollectiveError, match="gloo has no address"):
+        ranks.join(opening)
 
 
 @pytest.mark.slow

@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from family_checkpoints import write_checkpoint
 
 from turnout import LLM, SamplingParams
 from turnout.models.hub.resolve import resolve_model
 from turnout.scripts.make_model import copy_tokenizer
+from turnout.server.worker.keys import kept_keys
 
 pytestmark = pytest.mark.slow
 
@@ -71,3 +74,41 @@ def test_two_machines_give_the_tokens_of_one_process(
     options: dict[str, Any], mixture: Path, there: dict[str, Any]
 ) -> None:
     assert tokens(mixture, **options, **there) == tokens(mixture)
+
+
+def served(model: Path, workers: str, keys: Path | str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "turnout", "serve", str(model), "--port", "0", "--kv-memory", "4MiB"]
+    command += ["--max-model-len", "128", "-pp", "2", "--rank-workers", workers]
+    command += ["--rank-key-file", str(keys)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_start_with_another_key_ends_and_says_so(
+    mixture: Path, there: dict[str, Any], tmp_path: Path
+) -> None:
+    """Previously rank 0 waited for the other rank to join for ever."""
+    kept_keys(str(tmp_path / "other"))
+    server = served(mixture, there["rank_workers"], tmp_path / "other")
+    _, said = server.communicate(timeout=120)
+    assert server.returncode == 1
+    assert "Error: rank 1 of the engine exited with code 1; its last words were:\nthe worker at" in said
+    assert "has other keys; give both machines one file" in said
+
+
+def test_a_start_ends_where_a_rank_elsewhere_dies_before_it_has_joined(
+    mixture: Path, there: dict[str, Any]
+) -> None:
+    def followers() -> list[psutil.Process]:
+        mine = psutil.Process().children(recursive=True)
+        return [each for each in mine if "--rank=1" in each.cmdline() and follower in each.cmdline()]
+
+    follower = "turnout.runner.follower.main"
+    server = served(mixture, there["rank_workers"], there["rank_key_file"])
+    deadline = time.monotonic() + 60
+    while not (found := followers()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    found[0].kill()
+    _, said = server.communicate(timeout=120)
+    assert server.returncode == 1
+    assert "Error: rank 1 of the engine" in said and "was ended by SIGKILL" in said
