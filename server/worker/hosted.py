@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
+import os
 from collections.abc import Mapping
 
 from turnout.config import EngineConfig
@@ -34,14 +34,17 @@ class HostedWorker:
         hosts: the public keys of those that take ranks elsewhere, by address.
         """
         given = EngineConfig.model_validate_json(config)
+        if hosts:
+            given = given.model_copy(update={"rank_key_file": self._key_file(hosts)})
         try:
-            with tempfile.NamedTemporaryFile("w", prefix="turnout-ranks-") as file:  # for this user alone
-                keys = {"public": self.public, "secret": self._secret, "workers": hosts or {}}
-                file.write(json.dumps(keys))
-                file.flush()
-                if hosts:
-                    given = given.model_copy(update={"rank_key_file": file.name})
-                worker = Worker(self._door, self._order, given, once=True)
-                asyncio.run(worker.run())
+            asyncio.run(Worker(self._door, self._order, given, once=True).run())
         finally:
             self._door.close()
+
+    def _key_file(self, hosts: Mapping[str, str]) -> str:
+        """Returns a path for the processes below this one. The file is in memory and has no name, so that
+        nothing of the secret is left, however this process ends."""
+        descriptor = os.memfd_create("turnout-keys", os.MFD_CLOEXEC)
+        keys = {"public": self.public, "secret": self._secret, "workers": dict(hosts)}
+        os.write(descriptor, json.dumps(keys).encode())
+        return f"/proc/{os.getpid()}/fd/{descriptor}"
