@@ -61,11 +61,13 @@ class RayCluster(Launcher):
         self.strategy, self.seconds = strategy, seconds
         self.bundle = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
         self.ray = _ray()
-        self._lock = threading.Lock()
+        self._room = threading.Condition()
         self._engines = 1
         self._group: Any = None
         self._free: list[tuple[int, ...]] = []
         """Bundles of the group that no engine has, those of an engine together."""
+        self.ending: set[RayEngine] = set()
+        """Engines that have been killed and have their bundles yet."""
         self._connect(address)
 
     def expect(self, engines: int) -> None:
@@ -87,18 +89,28 @@ class RayCluster(Launcher):
             raise ConfigError(f"{message}; run `ray start --head`, or check --ray-address") from None
 
     def take(self, ranks: int) -> tuple[Any, tuple[int, ...]]:
-        """A placement group and free bundles of it, one a rank. Raises ConfigError where there is no room."""
-        with self._lock:
+        """A placement group and free bundles of it, one a rank. Raises ConfigError where there is no room.
+
+        Waits for the bundles of an engine that is ending: Ray may have no room for both.
+        """
+
+        def fits() -> bool:
+            return bool(self._free) and len(self._free[0]) == ranks
+
+        with self._room:
             if self._group is None:
                 self._group = self._placed(self._engines, ranks)
                 self._free = shared_out(self.nodes(self._group), ranks)
-            if self._free and len(self._free[0]) == ranks:
+            self._room.wait_for(lambda: fits() or not self.ending, self.seconds)
+            if fits():
                 return self._group, self._free.pop(0)
         return self._placed(1, ranks), tuple(range(ranks))
 
-    def give_back(self, group: Any, bundles: tuple[int, ...]) -> None:
+    def give_back(self, engine: RayEngine, group: Any, bundles: tuple[int, ...]) -> None:
         """Lets another engine have bundles."""
-        with self._lock:
+        with self._room:
+            self.ending.discard(engine)
+            self._room.notify_all()
             if group is self._group:
                 self._free.append(bundles)
                 return
@@ -131,6 +143,8 @@ class RayEngine(LaunchedEngine):
         super().__init__()
         self._cluster, self._order = cluster, order
         self._config: Future[str] = Future()
+        self._holds = False
+        """It has bundles."""
         self._actor: Any = None
         self._hosts: list[Any] = []
         """Actors that take ranks on other nodes."""
@@ -143,6 +157,8 @@ class RayEngine(LaunchedEngine):
 
     def kill(self) -> None:
         self._killed.set()
+        if self._holds:
+            self._cluster.ending.add(self)
         self.configure("")
         if self._actor is not None:
             self._cluster.ray.kill(self._actor)
@@ -157,12 +173,15 @@ class RayEngine(LaunchedEngine):
         except Exception as error:
             self.address.set_exception(error)
             return
+        self._holds = True
         try:
-            self.death.set_result(self._serve(group, bundles, config))
+            death = self._serve(group, bundles, config)
         finally:
             for actor in self._hosts:
                 self._cluster.ray.kill(actor)
-            self._cluster.give_back(group, bundles)
+            self._holds = False
+            self._cluster.give_back(self, group, bundles)
+        self.death.set_result(death)  # at last: the engine that takes its place needs the bundles
 
     def _serve(self, group: Any, bundles: tuple[int, ...], config: str) -> Death:
         """Returns how the engine has ended."""

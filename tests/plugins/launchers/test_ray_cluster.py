@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,9 +17,10 @@ from running_server import RunningServer, eventually, running
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.launcher import EngineOrder
 from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.launchers import ray_cluster
-from turnout.plugins.launchers.ray_cluster import RayCluster, machines_of, shared_out
+from turnout.plugins.launchers.ray_cluster import RayCluster, RayEngine, machines_of, shared_out
 from turnout.server.engine.client import FACTORY
 from turnout.text.tokenizer import load_tokenizer
 
@@ -43,6 +45,81 @@ def test_ranks_of_an_engine_are_neighbours_where_nodes_have_as_many() -> None:
     assert [machines_of(each, nodes) for each in engines] == [[[0, 2]], [[1, 3]]]
     assert machines_of((0, 2, 1, 3), nodes) == [[0, 2], [1, 3]]
     assert machines_of((0, 2, 1), nodes) == [[0], [2], [1]], "each as if on a node of its own"
+
+
+class FakeActor:
+    """Runs until the test ends it, however early Ray was told to kill it."""
+
+    def __init__(self) -> None:
+        self.over: Future[None] = Future()
+        self.address = SimpleNamespace(remote=lambda: ("tcp://127.0.0.1:7000", "k" * 40))
+        self.run = SimpleNamespace(remote=lambda *_: self.over)
+
+
+class FakeRay:
+    """A cluster that has room for one engine."""
+
+    def __init__(self) -> None:
+        self.actors: list[FakeActor] = []
+        self.groups = 0
+        self.util = SimpleNamespace(
+            placement_group=self.placement_group,
+            placement_group_table=lambda group: {"bundles_to_node_id": {0: "a"}},
+            remove_placement_group=lambda group: None,
+            scheduling_strategies=SimpleNamespace(PlacementGroupSchedulingStrategy=lambda **_: None),
+        )
+
+    def init(self, **_: object) -> None: ...
+
+    def kill(self, actor: FakeActor) -> None: ...
+
+    def available_resources(self) -> dict[str, float]:
+        return {}
+
+    def placement_group(self, bundles: list[object], strategy: str) -> SimpleNamespace:
+        self.groups += 1
+        return SimpleNamespace(wait=lambda seconds, fits=self.groups == 1: fits)
+
+    def remote(self, kind: type) -> Any:
+        def started(*_: object) -> FakeActor:
+            self.actors.append(FakeActor())
+            return self.actors[-1]
+
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=started))
+
+    def get(self, given: Any) -> Any:
+        return given.result() if isinstance(given, Future) else given
+
+
+@pytest.mark.parametrize("told_by", ["Ray", "its channel"])
+def test_an_engine_takes_the_bundles_of_the_one_that_it_replaces(
+    told_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Previously it asked for others, for which a cluster may have no room, before they were given back."""
+    ray = FakeRay()
+    monkeypatch.setattr(ray_cluster, "_ray", lambda: ray)
+    cluster = RayCluster(seconds=30)
+
+    def begun() -> RayEngine:
+        engine = cluster.launch(EngineOrder("factory", "info"))
+        engine.configure(EngineConfig(model="m").model_dump_json())
+        return engine
+
+    first = begun()
+    first.address.result(10)
+    if told_by == "Ray":
+        ray.actors[0].over.set_exception(RuntimeError("the actor died"))
+        assert "the actor died" in first.death.result(10).how
+        first.kill()
+        second = begun()
+    else:
+        first.kill()
+        second = begun()
+        ray.actors[0].over.set_exception(RuntimeError("the actor was killed"))
+    second.address.result(10)
+    assert ray.groups == 1
+    ray.actors[1].over.set_result(None)
+    second.death.result(10)
 
 
 def text(chunks: list[dict[str, Any]]) -> str:
