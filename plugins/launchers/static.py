@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import threading
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
+from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.launcher import (
     ChannelKeys,
@@ -17,11 +20,16 @@ from turnout.core.interfaces.launcher import (
     LaunchedEngine,
     Launcher,
 )
+from turnout.plugins.launchers.addresses import is_address, resolved
 
 __all__ = ["Static", "read_key_file"]
 
-URL = re.compile(r"tcp://(\[[0-9a-fA-F:.]+\]|[^\s/:]+):\d{1,5}")
+logger = logging.getLogger(__name__)
+
 KEY = re.compile(r"\S{40}")
+RESOLVE_SECONDS = 30.0
+"""How long a name may have no address: that of a pod has none until it is placed."""
+RETRY_SECONDS = 0.5
 
 
 def read_key_file(path: str, worker: str = "") -> ChannelKeys:
@@ -61,7 +69,7 @@ class Static(Launcher):
         self._keys = read_key_file(key_file)
 
     def launch(self, order: EngineOrder) -> StaticEngine:
-        if not URL.fullmatch(order.place):
+        if not is_address(order.place):
             raise ConfigError(f"{order.place!r} is no address of a worker; expected tcp://HOST:PORT")
         return StaticEngine(EngineAddress(order.place, self._keys, order.changes))
 
@@ -72,11 +80,33 @@ class StaticEngine(LaunchedEngine):
     def __init__(self, address: EngineAddress) -> None:
         super().__init__()
         self._address = address
+        self._killed = threading.Event()
 
     def configure(self, config: str) -> None:
         """The worker has a configuration of its own; it is told only which kernels other engines have."""
         kernels = json.loads(config)["cpu_kernels"]
-        self.address.set_result(self._address._replace(cpu_kernels="" if kernels == "auto" else kernels))
+        address = self._address._replace(cpu_kernels="" if kernels == "auto" else kernels)
+        # Looking for a name may take seconds, in which the server serves.
+        threading.Thread(target=self._resolve, args=(address,), name="resolve", daemon=True).start()
 
     def kill(self) -> None:
         """The worker outlives the server."""
+        self._killed.set()
+
+    def _resolve(self, address: EngineAddress) -> None:
+        until, told = monotonic() + RESOLVE_SECONDS, False
+        while not self._killed.is_set():
+            try:
+                found = resolved(address.url)
+            except OSError as error:
+                why = f"the name in {address.url} has no address: {error.strerror}"
+                if monotonic() >= until:
+                    self.address.set_exception(ConfigError(f"{why}; check --replica"))
+                    return
+                if not told:
+                    told = True
+                    logger.warning("%s; looking again for %g s", why, RESOLVE_SECONDS)
+                self._killed.wait(RETRY_SECONDS)
+            else:
+                self.address.set_result(address._replace(url=found))
+                return

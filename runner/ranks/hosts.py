@@ -9,6 +9,7 @@ from typing import Self
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
+from turnout.plugins.launchers.addresses import is_address
 
 __all__ = ["RankHosts", "own_address"]
 
@@ -28,6 +29,8 @@ class RankHosts:
         workers = config.rank_addresses
         if not workers:
             return cls((), config.ranks)
+        if wrong := [each for each in workers if not is_address(each)]:
+            raise ConfigError(f"rank_workers={wrong[0]} is no address of a worker; expected tcp://HOST:PORT")
         listed, machines = ", ".join(workers), 1 + len(workers)
         if config.ranks == 1:
             raise ConfigError(

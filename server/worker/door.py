@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import zmq
 
 from turnout.core import limits
 from turnout.core.errors import ConfigError
+from turnout.plugins.launchers.addresses import resolved
 from turnout.server.engine.remote.link import secured
 from turnout.server.worker.keys import ZAP_DOMAIN, admitting
 
@@ -24,6 +26,8 @@ class Door:
         """`admits`: the public key of servers. Raises ConfigError if `listen` is no address of here."""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._guard = admitting(self._context, admits)
+        with suppress(OSError):  # it may name an interface instead
+            listen = resolved(listen)
         self._socket = secured(self._context.socket(zmq.ROUTER), listen)
         self._socket.router_mandatory = True  # sending says whether a server is there
         self._socket.linger = LINGER_MS

@@ -209,7 +209,7 @@ def _earlier(timing: Timing, seconds: float) -> Timing:
 
 
 def secured(socket: zmq.Socket[bytes], url: str) -> zmq.Socket[bytes]:
-    """A socket with what both ends set: no limit of messages, and signs of life."""
+    """A socket with what both ends set: no limit of messages, and signs of life. url: `resolved`."""
     socket.set_hwm(0)
     socket.handshake_ivl = HANDSHAKE_MS
     socket.heartbeat_ivl = HEARTBEAT_MS

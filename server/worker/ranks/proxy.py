@@ -17,9 +17,10 @@ import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from turnout.core.errors import TurnoutError
+from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.process import exit_with_parent
 from turnout.core.version import own_version
+from turnout.plugins.launchers.addresses import resolved
 from turnout.plugins.launchers.static import read_key_file
 from turnout.runner.ranks.channel import Receiver, Sender
 from turnout.server.engine.remote.link import CONNECT_SECONDS, EVENTS, secured
@@ -59,19 +60,23 @@ def _arguments() -> argparse.Namespace:
 
 class _Proxy:
     def __init__(self, given: argparse.Namespace) -> None:
-        """Raises ConfigError where there are no keys."""
+        """Raises ConfigError where there are no keys, or the worker's name has no address."""
         self._given = given
         self._frames = Receiver(socket.socket(fileno=given.frames))
         self._words = Sender(socket.socket(fileno=given.words))
         keys = read_key_file(given.key_file, given.worker)
+        try:
+            worker = resolved(given.worker)
+        except OSError as error:
+            raise ConfigError(f"the name in {given.worker} has no address: {error.strerror}") from None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._host = secured(self._context.socket(zmq.DEALER), given.worker)
+        self._host = secured(self._context.socket(zmq.DEALER), worker)
         self._host.linger = LINGER_MS
         self._host.curve_serverkey = keys.worker.encode()
         self._host.curve_publickey = keys.public.encode()
         self._host.curve_secretkey = keys.secret.encode()
         self._monitor = self._host.get_monitor_socket(EVENTS)
-        self._host.connect(given.worker)
+        self._host.connect(worker)
         self._deadline: float | None = time.monotonic() + CONNECT_SECONDS
         """Until then the other machine has to say something; None: it has."""
         self._beat_at = 0.0

@@ -48,6 +48,11 @@ def test_what_cannot_be_placed_is_refused_with_the_numbers(given: EngineConfig, 
         RankHosts.of(given)
 
 
+def test_what_is_no_address_of_a_worker_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rank_workers=tcp://a:99999 is no address of a worker"):
+        RankHosts.of(config("tcp://a:7000,tcp://a:99999"))
+
+
 def test_an_address_by_which_others_are_reached() -> None:
     assert own_address("127.0.0.2") == "127.0.0.1"
     with pytest.raises(ConfigError, match="no network of this machine reaches nowhere"):

@@ -25,6 +25,7 @@ from turnout.core.errors import ConfigError, EngineGone
 from turnout.core.interfaces.launcher import ChannelKeys, EngineAddress
 from turnout.core.registry.registry import Registry
 from turnout.core.version import own_version
+from turnout.plugins.launchers import static
 from turnout.plugins.launchers.static import Static
 from turnout.server.engine import process
 from turnout.server.engine.client import ProcessClient
@@ -71,6 +72,19 @@ def test_where_no_worker_answers_it_is_said(keys: Path, impatient: None) -> None
     kept_keys(str(keys))
     with pytest.raises(EngineGone, match=r"of tcp://127.0.0.9:9 did not let .*: no worker answers there"):
         started(keys, "tcp://127.0.0.9:9")
+
+
+def test_a_name_without_an_address_is_told_at_once_and_looked_for_again(
+    keys: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That of a pod comes later. Previously the message was that no worker answered."""
+    monkeypatch.setattr(static, "RESOLVE_SECONDS", 0.2)
+    monkeypatch.setattr(static, "RETRY_SECONDS", 0.05)
+    kept_keys(str(keys))
+    said = "the name in tcp://no.such.host.invalid:7000 has no address: "
+    with pytest.raises(EngineGone, match=rf"cannot be placed: {said}.*; check --replica"):
+        started(keys, "tcp://no.such.host.invalid:7000")
+    assert [said in line and "looking again for" in line for line in caplog.messages] == [True]
 
 
 def test_another_file_of_keys_is_said(keys: Path, tmp_path: Path, door: Door) -> None:
@@ -184,7 +198,9 @@ def test_what_is_no_file_of_keys_is_refused(tmp_path: Path, text: str) -> None:
         Static(str(path))
 
 
-@pytest.mark.parametrize("place", ["", "a:1", "ipc:///tmp/x", "tcp://a", "http://a:1"])
+@pytest.mark.parametrize(
+    "place", ["", "a:1", "ipc:///tmp/x", "tcp://a", "http://a:1", "tcp://a:99999", "tcp://a:0"]
+)
 def test_what_is_no_address_of_a_worker_is_refused(keys: Path, place: str) -> None:
     kept_keys(str(keys))
     with pytest.raises(ConfigError, match=r"no address of a worker; expected tcp://HOST:PORT"):
