@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 __all__ = [
+    "STOP_SIGNALS",
     "check_descriptors",
     "exit_with_parent",
     "exit_with_spawner",
     "freeze_garbage",
+    "ignore_stop_signals",
     "no_collections",
     "quick_turns",
+    "stop_signals_blocked",
 ]
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 NEW_OBJECTS = 10_000
 """How many more there are until a collection, which looks at them in a millisecond."""
 DESCRIPTORS = 24
@@ -92,6 +97,25 @@ def exit_with_spawner() -> None:
 
     if (parent := parent_process()) is not None:
         _exit_after(parent.join)
+
+
+@contextmanager
+def stop_signals_blocked() -> Iterator[None]:
+    """Blocks Ctrl-C and SIGTERM in this thread, and in each child process that it starts meanwhile until the
+    child calls `ignore_stop_signals`: while it imports its libraries it could not ignore them itself."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_stop_signals() -> None:
+    """Ignores Ctrl-C in a terminal and a supervisor's SIGTERM, which may come here too: the process that
+    started this one says when to stop. Only the main thread may call this."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def _exit_after(wait: Callable[[], object]) -> None:

@@ -8,14 +8,13 @@ stored.
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import sys
 from pathlib import Path
 from typing import cast
 
 from turnout.core.logs import LogStyle, start_logging
-from turnout.core.process import exit_with_parent, freeze_garbage, quick_turns
+from turnout.core.process import exit_with_parent, freeze_garbage, ignore_stop_signals, quick_turns
 from turnout.core.types.messages import Delta
 from turnout.server.api.context import Context
 from turnout.server.api.metrics import own_figures
@@ -53,8 +52,7 @@ MEASURE_SECONDS = 2.0
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # the fleet's process says when to stop
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     if not (line := sys.stdin.buffer.readline()):
         return
     exit_with_parent()

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from turnout.core.interfaces.launcher import Death
+from turnout.core.process import stop_signals_blocked
 from turnout.plugins.launchers.begun_file import BegunFile
 from turnout.plugins.launchers.exit_codes import OomKills, death_of
 
@@ -22,7 +23,8 @@ EXIT_SECONDS = 2.0
 class Child:
     """The child reads from a pipe that this process holds, and exits when the pipe closes.
 
-    It shares standard error with this process, so that its last messages are seen.
+    It shares standard error with this process, so that its last messages are seen. Ctrl-C and SIGTERM are
+    blocked in it until it calls `ignore_stop_signals`.
     """
 
     def __init__(
@@ -40,7 +42,8 @@ class Child:
         self._oom_kills = OomKills()
         self._begun = begun
         inherited = [*inherited, *(() if begun is None else (begun.fd,))]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited)
+        with stop_signals_blocked():
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited)
         threading.Thread(target=self._wait, args=(death,), name="child-wait", daemon=True).start()
 
     @property

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import signal
 import sys
 from collections.abc import Callable
 from threading import Thread
@@ -22,7 +21,7 @@ from turnout.core.errors import ConfigError, NoRoom, PluginError, PolicyError, T
 from turnout.core.loading_progress import progress_to
 from turnout.core.logs import LogStyle, start_logging
 from turnout.core.plugin_faults import blamed, fault_message, plugin_errors
-from turnout.core.process import exit_with_parent, freeze_garbage
+from turnout.core.process import exit_with_parent, freeze_garbage, ignore_stop_signals
 from turnout.core.types.messages import Failed, LoadProgress
 from turnout.server.engine.admin_commands import Assembled
 from turnout.server.engine.channel import EngineChannel
@@ -38,9 +37,7 @@ def main() -> None:
     given = _arguments()
     log = LogStyle(given.log_level, given.log_format)
     start_logging(log, process="engine", arm=given.arm, replica=given.replica)
-    # Ctrl-C in a terminal and a supervisor's SIGTERM may come here too, but the server says when to stop.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context, _channel(context, given.address) as channel:
         try:

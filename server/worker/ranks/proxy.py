@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import socket
 import sys
 import time
@@ -18,7 +17,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.core.process import exit_with_parent
+from turnout.core.process import exit_with_parent, ignore_stop_signals
 from turnout.core.version import own_version
 from turnout.plugins.launchers.addresses import resolved
 from turnout.plugins.launchers.static import read_key_file
@@ -33,8 +32,7 @@ LINGER_MS = 1000
 
 def main() -> None:
     """Passes messages on until the follower has ended, or rank 0 closes its channel."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when to stop
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     given = _arguments()
     line = sys.stdin.buffer.readline()
     if not line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from running_server import eventually
 
 from turnout.core.interfaces.launcher import EngineOrder
+from turnout.core.process import STOP_SIGNALS
 from turnout.plugins.launchers.local import Local, LocalEngine
 
 KEEP = "import sys; line = sys.stdin.readline(); open(sys.argv[1], 'w').write(line); sys.stdin.read()"
@@ -69,3 +71,27 @@ def test_an_engine_alone_or_numbered_by_its_user_is_told_nothing_more(
     engine.configure(json.dumps(config))
     assert launcher.told("a") == config
     engine.kill()
+
+
+def test_an_engine_that_still_imports_takes_no_notice_of_ctrl_c(capfd: pytest.CaptureFixture[str]) -> None:
+    """A terminal sends it to all processes. Previously engines that had just begun wrote tracebacks."""
+    engine, stops = Local().launch(EngineOrder("echo_engine:build", "error")), set(STOP_SIGNALS)
+    for number in stops:
+        os.kill(engine.pid, number)
+
+    def ignores() -> bool:
+        """In what it starts itself they are not blocked then."""
+        return stops <= signals(engine.pid, "SigIgn") and not stops & signals(engine.pid, "SigBlk")
+
+    eventually(lambda: engine.death.done() or ignores(), 60)
+    assert not engine.death.done()
+    engine.kill()
+    assert "SIGKILL" in engine.death.result(10).how
+    assert not capfd.readouterr().err
+
+
+def signals(pid: int, kind: str) -> set[int]:
+    """Those of a set that Linux tells of a process, as a mask."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    mask = next(int(line.split()[1], 16) for line in lines if line.startswith(kind))
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
