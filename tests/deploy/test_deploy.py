@@ -111,6 +111,13 @@ def _command() -> str:
     return "\n".join(line for line in lines if line.startswith(("CMD", "ENTRYPOINT")))
 
 
+def test_the_first_process_of_a_container_waits_for_those_that_dead_engines_leave() -> None:
+    """Previously it was the server, and the helpers of each engine that had died stayed as zombies."""
+    steps = (DEPLOY / "Dockerfile").read_text()
+    assert 'ENTRYPOINT ["tini", "--", "turnout"]' in steps
+    assert re.search(r"apt-get install .*\btini\b", steps.rpartition("\nFROM ")[2])
+
+
 def test_the_volume_of_models_belongs_to_the_user() -> None:
     """A volume is made as the image has its folder: without one, root's, in which no model can be kept."""
     steps = (DEPLOY / "Dockerfile").read_text().splitlines()
