@@ -29,7 +29,7 @@ from turnout.plugins.launchers.local import Local, LocalEngine
 from turnout.runner.choices import changed
 from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.process import after_last_message
-from turnout.server.engine.remote.messages import Hello, Kind, Refused, Tick, Welcome
+from turnout.server.engine.remote.messages import Hello, Kind, Refused, Sent, Tick, Welcome
 from turnout.server.engine.streams.restart_limit import RestartLimit
 from turnout.server.worker.door import Door
 
@@ -70,6 +70,10 @@ class Worker:
         self._failed: Failed | None = None
         self._server: bytes | None = None
         """The address, on the door, of the server that has the engine."""
+        self._events_sent = self._commands = 0
+        """Messages of events that were sent to it, and of commands that have come from it."""
+        self._missed = False
+        """Commands of it have not come."""
         self._waiting: dict[bytes, Hello] = {}
         """Those of servers that want it too, in order."""
         self._over: asyncio.Future[None]
@@ -191,7 +195,10 @@ class Worker:
             elif server != self._server:
                 if kind == Kind.BYE:
                     self._waiting.pop(server, None)
+            elif kind == Kind.SENT:
+                self._missed |= msgspec.json.decode(content, type=Sent).commands != self._commands
             elif kind == Kind.COMMAND:
+                self._commands += 1
                 if self._state == "serving":
                     self._channel.pass_on(content)
                     asyncio.get_running_loop().call_soon(self._from_engine)  # see ServerChannel
@@ -221,7 +228,7 @@ class Worker:
             self._door.send(server, Kind.REFUSED, msgspec.json.encode(Refused(reason)))
             return
         self._waiting[server] = hello
-        if self._server is not None and self._tell(Kind.TICK, Tick(monotonic())):
+        if self._server is not None and self._tell(Kind.TICK, self._now()):
             logger.warning("another server asks for the engine, and waits for the one that has it to leave")
             reason = "serves another server, which has not left"
             self._door.send(server, Kind.WAIT, msgspec.json.encode(Refused(reason)))
@@ -237,6 +244,7 @@ class Worker:
             ):
                 logger.info("a server has the engine")
                 self._server, self._kernels = server, hello.cpu_kernels
+                self._events_sent, self._commands, self._missed = 0, 0, False
                 if hello.changes != self._changes:
                     self._change(hello.changes)
                 elif self._ready is not None and self._follow_kernels():
@@ -296,8 +304,11 @@ class Worker:
 
     async def _tick(self) -> None:
         while True:
-            self._tell(Kind.TICK, Tick(monotonic()))
+            self._tell(Kind.TICK, self._now())
             await asyncio.sleep(TICK_SECONDS)
+
+    def _now(self) -> Tick:
+        return Tick(monotonic(), self._events_sent, self._missed)
 
     def _tell(self, kind: Kind, content: Tick | Death) -> bool:
         return self._send(kind, msgspec.json.encode(content))
@@ -307,6 +318,7 @@ class Worker:
         if self._server is None:
             return False
         if self._door.send(self._server, kind, content):
+            self._events_sent += kind == Kind.EVENTS
             asyncio.get_running_loop().call_soon(self._from_server)
             return True
         if not self._over.done():

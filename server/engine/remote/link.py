@@ -24,7 +24,7 @@ from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Delta, Event, Submit
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.core.version import own_version
-from turnout.server.engine.remote.messages import Hello, Kind, Refused, Tick, Welcome
+from turnout.server.engine.remote.messages import Hello, Kind, Refused, Sent, Tick, Welcome
 
 __all__ = ["CONNECT_SECONDS", "EVENTS", "WorkerLink", "made_pair", "secured"]
 
@@ -59,6 +59,8 @@ class WorkerLink:
         self._deadline = clock() + CONNECT_SECONDS
         self._welcomed = False
         self._problem = "no worker answers there"
+        self._commands = self._events = 0
+        """Messages of commands that were sent, and of events that have come."""
         self._ahead = -float("inf")
         """By how much the worker's clock is ahead of this one, at least."""
         self._encoder = msgspec.msgpack.Encoder()
@@ -86,6 +88,7 @@ class WorkerLink:
         """Send a command; does nothing if the worker has left."""
         if isinstance(command, Submit):
             command = Submit(self._submitted(command.request))
+        self._commands += 1
         self._tell(Kind.COMMAND, self._encoder.encode(command))
 
     def receive(self) -> Iterator[list[Event]]:
@@ -119,6 +122,7 @@ class WorkerLink:
             except zmq.Again:
                 return
             if kind == Kind.EVENTS:
+                self._events += 1
                 yield [self._received(event) for event in self._decoder.decode(content)]
             else:
                 self._control(kind, content)
@@ -129,7 +133,11 @@ class WorkerLink:
 
     def _control(self, kind: bytes, content: bytes) -> None:
         if kind == Kind.TICK:
-            self._note_clock(msgspec.json.decode(content, type=Tick).clock)
+            tick = msgspec.json.decode(content, type=Tick)
+            self._note_clock(tick.clock)
+            self._tell(Kind.SENT, msgspec.json.encode(Sent(self._commands)))
+            if tick.missed or tick.events != self._events:
+                self._lost("lost messages on their way")
         elif kind == Kind.WELCOME:
             welcome = msgspec.json.decode(content, type=Welcome)
             self._welcomed = True

@@ -10,7 +10,7 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["Hello", "Kind", "Refused", "Tick", "Welcome"]
+__all__ = ["Hello", "Kind", "Refused", "Sent", "Tick", "Welcome"]
 
 
 class Kind(bytes, Enum):
@@ -20,6 +20,8 @@ class Kind(bytes, Enum):
     """From a server that wants the engine for itself."""
     COMMAND = b"command"
     """A `Command`, as msgpack."""
+    SENT = b"sent"
+    """From a server, at each tick: what it has sent."""
     BYE = b"bye"
     """From a server that leaves."""
     WELCOME = b"welcome"
@@ -31,7 +33,7 @@ class Kind(bytes, Enum):
     EVENTS = b"events"
     """Events of the engine, as msgpack."""
     TICK = b"tick"
-    """What time it is at the worker."""
+    """What time it is at the worker, and what it has sent."""
     DIED = b"died"
     """The engine has ended: its `Death`."""
 
@@ -61,6 +63,21 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """The time; also tells the worker whether the server is there."""
+    """The time; also tells the worker whether the server is there.
+
+    A network box that drops bytes of a connection may drop whole messages, which would be waited for forever.
+    Messages come in order, so each end compares how many have come with how many were sent before.
+    """
 
     clock: float
+    events: int
+    """Messages of events that the worker has sent to this server."""
+    missed: bool
+    """Commands of the server have not come."""
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Answers a tick."""
+
+    commands: int
+    """Messages of commands that the server has sent."""

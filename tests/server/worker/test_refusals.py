@@ -24,6 +24,7 @@ from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineGone
 from turnout.core.interfaces.launcher import ChannelKeys, EngineAddress
 from turnout.core.registry.registry import Registry
+from turnout.core.types.messages import Watch
 from turnout.core.version import own_version
 from turnout.plugins.launchers import static
 from turnout.plugins.launchers.static import Static
@@ -31,7 +32,7 @@ from turnout.server.engine import process
 from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.remote import link
 from turnout.server.engine.remote.link import WorkerLink, made_pair
-from turnout.server.engine.remote.messages import Kind, Refused, Welcome
+from turnout.server.engine.remote.messages import Kind, Refused, Tick, Welcome
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.places import Places
 from turnout.server.worker.door import Door
@@ -149,6 +150,29 @@ def test_times_are_those_of_the_workers_clock(keys: Path, door: Door) -> None:
         eventually(lambda: list(here.receive()) or here._ahead == pytest.approx(48_999.9))
     finally:
         here.close()
+
+
+@pytest.mark.parametrize(("sent", "missed"), [(1, False), (0, True)], ids=["from the worker", "to it"])
+def test_messages_that_vanish_on_their_way_lose_the_link(
+    keys: Path, door: Door, sent: int, missed: bool
+) -> None:
+    """Previously streams waited for them for ever. Each end tells the other how many it has sent."""
+    pair, _ = kept_keys(str(keys))
+    here = WorkerLink(EngineAddress(door.url, pair))
+    try:
+        (hello,) = _awaited(door)
+        here.send(Watch(1.0, anew=False))
+        for tick in (Tick(0.0, 0, missed=False), Tick(0.5, sent, missed)):
+            assert here.death is None
+            door.send(hello[0], Kind.TICK, msgspec.json.encode(tick))
+            eventually(lambda: list(here.receive()) or door_heard(door, Kind.SENT) == [b'{"commands":1}'])
+        assert here.death is not None and "lost messages on their way" in here.death.how
+    finally:
+        here.close()
+
+
+def door_heard(door: Door, kind: Kind) -> list[bytes]:
+    return [content for _, what, content in door.messages() if what == kind]
 
 
 def _awaited(door: Door) -> list[tuple[bytes, bytes, bytes]]:
