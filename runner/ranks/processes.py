@@ -19,7 +19,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from turnout.config import EngineConfig
@@ -158,7 +158,8 @@ class Ranks:
         joined: Future[Collective] = Future()
         self._deserted = True
         threading.Thread(target=_call, args=(opening, joined), name="ranks-join", daemon=True).start()
-        wait((joined, self._loss), return_when=FIRST_COMPLETED)
+        either: list[Future[Any]] = [joined, self._loss]
+        wait(either, return_when=FIRST_COMPLETED)
         self._deserted = not joined.done()
         self.check()
         group = joined.result()
