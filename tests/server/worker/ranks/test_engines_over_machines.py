@@ -100,7 +100,13 @@ def test_a_start_ends_where_a_rank_elsewhere_dies_before_it_has_joined(
 ) -> None:
     def followers() -> list[psutil.Process]:
         mine = psutil.Process().children(recursive=True)
-        return [each for each in mine if "--rank=1" in each.cmdline() and follower in each.cmdline()]
+        return [each for each in mine if {"--rank=1", follower} <= {*command(each)}]
+
+    def command(process: psutil.Process) -> list[str]:
+        try:
+            return process.cmdline()
+        except psutil.Error:  # it has ended
+            return []
 
     follower = "turnout.runner.follower.main"
     server = served(mixture, there["rank_workers"], there["rank_key_file"])
