@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -213,7 +214,8 @@ def test_chat_goes_through_the_models_template(llm: LLM) -> None:
 def test_a_template_without_end_is_ended(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ran in the user's process, for ever."""
     loops = "{% for i in range(9999) %}" * 4 + "{% endfor %}" * 4
-    monkeypatch.setattr(llm, "tokenizer", Tokenizer(llm.tokenizer.backend, {}, {"default": loops}))
+    tokenizer = Tokenizer(llm.tokenizer.backend, {}, {"default": loops})
+    monkeypatch.setattr(llm, "_format", replace(llm._format, tokenizer=tokenizer))
     with pytest.raises(RequestError, match="takes longer than 2 seconds"):
         llm.chat([{"role": "user", "content": "x"}], GREEDY, progress=False)
 

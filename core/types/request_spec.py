@@ -17,7 +17,7 @@ class Resumption(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     choices: list[tuple[int, list[int]]]
-    """The index and the output so far of each choice that has not ended; empty: begin anew."""
+    """The index and the output so far of each choice that has not ended; none of them: begin anew."""
     cached_tokens: int = 0
     """As the other engine reported it."""
     first_token: float | None = None

@@ -50,11 +50,13 @@ class EventInterval:
         if not self.seconds:
             return events
         held = self._held
+        # Choices begin together: if the engine dies, either all of them go on elsewhere or all begin anew.
+        urgent = self._urgent | _begun(events)
         passed: list[Event] = []
         for event in events:
             if not isinstance(event, Delta):
                 passed.append(event)
-            elif _goes_on(event) and event.request_id not in self._urgent:
+            elif event.finish_reason is None and event.request_id not in urgent:
                 held.setdefault((event.request_id, event.index), []).append(event)
             else:
                 passed += self._after_held(event)
@@ -76,9 +78,9 @@ class EventInterval:
         yield delta
 
 
-def _goes_on(delta: Delta) -> bool:
-    """Whether a delta has a choice's next tokens, and nothing else that a client waits for."""
-    return delta.finish_reason is None and delta.begun is None
+def _begun(events: list[Event]) -> set[str]:
+    """The requests whose first tokens are among events."""
+    return {event.request_id for event in events if isinstance(event, Delta) and event.begun is not None}
 
 
 def _joined(deltas: list[Delta]) -> Delta:

@@ -45,6 +45,19 @@ def test_the_tokens_are_those_of_an_engine_that_lives(make_engine, n, steps):
     assert outputs == whole
 
 
+def test_choices_without_tokens_begin_beside_those_that_go_on(make_engine):
+    specs = requests(3)
+    whole = begin(make_engine(), specs, 100)
+    other = make_engine()
+    for spec in specs:
+        given = [(0, []), (1, whole[spec.id][1][:7]), (2, [])]
+        other.add(msgspec.structs.replace(spec, resume=Resumption(choices=given)))
+    outputs = {spec.id: {0: [], 1: whole[spec.id][1][:7], 2: []} for spec in specs}
+    for delta in drain(other):
+        outputs[delta.request_id][delta.index].extend(delta.tokens)
+    assert outputs == whole
+
+
 def test_it_is_not_turned_away_and_keeps_its_history(make_engine):
     engine = make_engine(max_waiting=1)
     specs = requests()

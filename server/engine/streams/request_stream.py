@@ -219,9 +219,12 @@ class RequestStream:
         """The request for another engine, which goes on after the last token that was delivered."""
         if not self._interrupted:
             return self.spec
-        left = [(index, output) for index, output in self.outputs.items() if index not in self.done]
+        # A choice may have no token yet where others have some.
+        left = (
+            [index for index in range(self.spec.params.n) if index not in self.done] if self.outputs else []
+        )
         resume = Resumption(
-            choices=sorted(left),
+            choices=[(index, self.outputs.get(index, [])) for index in left],
             cached_tokens=self._cached_tokens,
             first_token=self._first_token,
             interrupted=self._interrupted,

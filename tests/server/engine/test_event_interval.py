@@ -62,8 +62,19 @@ def test_nothing_is_held_of_a_request_that_another_engine_lost() -> None:
     steps.step(token(2), token(2, "b"))
     assert steps.step(token(3), token(3, "b")) == [token(3, "b")]
     steps.step(token(4, finish_reason="length"), token(4, "b", finish_reason="length"), busy=False)
-    steps.step(token(1, "b", begun=BEGUN), token(2, "b"))
+    steps.step(token(1, "b", begun=BEGUN))
+    steps.step(token(2, "b"))
     assert steps.step(token(3, "b")) == [], "another request of the name"
+
+
+def test_all_choices_of_a_request_begin_at_once() -> None:
+    """Where the engine died between the first and the others, those never came: the client waited on."""
+    steps = Steps()
+    steps.step(token(9, "b", begun=BEGUN))
+    steps.step(token(9, "b"))
+    first = [token(1, begun=BEGUN), token(2, index=1), token(3, index=2)]
+    assert steps.step(*first, token(9, "b")) == first
+    assert steps.step(token(4), token(5, index=1)) == []
 
 
 def test_slow_tokens_do_not_wait() -> None:

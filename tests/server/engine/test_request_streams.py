@@ -269,3 +269,16 @@ def test_what_died_with_its_engine_is_told_by_the_server(ended: str) -> None:
 
 async def take(stream: RequestStream, count: int) -> list[Delta | None]:
     return [await stream.next() for _ in range(count)]
+
+
+def test_choices_without_tokens_go_on_beside_those_that_have_some() -> None:
+    """They were left out, and never came."""
+    spec = RequestSpec(id="a", prompt=[1], params=SamplingParams(max_tokens=9, n=4), seed=0)
+    stream = RequestStream(spec)
+    stream.interrupt()
+    assert stream.resumed().resume is not None and stream.resumed().resume.choices == []
+    stream.deliver(Delta(request_id="a", index=2, tokens=[5, 6]))
+    stream.deliver(Delta(request_id="a", index=1, tokens=[7], finish_reason="stop"))
+    stream.interrupt()
+    resume = stream.resumed().resume
+    assert resume is not None and resume.choices == [(0, []), (2, [5, 6]), (3, [])]
