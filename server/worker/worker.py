@@ -29,7 +29,7 @@ from turnout.plugins.launchers.local import Local, LocalEngine
 from turnout.runner.choices import changed
 from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.process import after_last_message
-from turnout.server.engine.remote.messages import Hello, Kind, Refused, Sent, Tick, Welcome
+from turnout.server.engine.remote.messages import Hello, Kind, Refused, Sent, Tick, Welcome, numbered
 from turnout.server.engine.streams.restart_limit import RestartLimit
 from turnout.server.worker.door import Door
 
@@ -317,6 +317,8 @@ class Worker:
         """Send to the server that has the engine; False if it is no longer there."""
         if self._server is None:
             return False
+        if kind == Kind.EVENTS:
+            content = numbered(self._events_sent, content)
         if self._door.send(self._server, kind, content):
             self._events_sent += kind == Kind.EVENTS
             asyncio.get_running_loop().call_soon(self._from_server)

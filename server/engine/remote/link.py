@@ -24,7 +24,15 @@ from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Delta, Event, Submit
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.core.version import own_version
-from turnout.server.engine.remote.messages import Hello, Kind, Refused, Sent, Tick, Welcome
+from turnout.server.engine.remote.messages import (
+    Hello,
+    Kind,
+    Refused,
+    Sent,
+    Tick,
+    Welcome,
+    number_and_events,
+)
 
 __all__ = ["CONNECT_SECONDS", "EVENTS", "WorkerLink", "made_pair", "secured"]
 
@@ -37,6 +45,7 @@ HEARTBEAT_MS, SILENCE_MS = 2000, 8000
 RETRY_MS = 200
 LINGER_MS = 1000
 """Time to get the last message out."""
+GAP = "lost messages on their way"
 EVENTS = (
     zmq.Event.CONNECT_RETRIED
     | zmq.Event.HANDSHAKE_FAILED_AUTH
@@ -122,8 +131,12 @@ class WorkerLink:
             except zmq.Again:
                 return
             if kind == Kind.EVENTS:
+                number, events = number_and_events(content)
+                if number != self._events:
+                    self._lost(GAP)
+                    return
                 self._events += 1
-                yield [self._received(event) for event in self._decoder.decode(content)]
+                yield [self._received(event) for event in self._decoder.decode(events)]
             else:
                 self._control(kind, content)
 
@@ -137,7 +150,7 @@ class WorkerLink:
             self._note_clock(tick.clock)
             self._tell(Kind.SENT, msgspec.json.encode(Sent(self._commands)))
             if tick.missed or tick.events != self._events:
-                self._lost("lost messages on their way")
+                self._lost(GAP)
         elif kind == Kind.WELCOME:
             welcome = msgspec.json.decode(content, type=Welcome)
             self._welcomed = True

@@ -10,7 +10,9 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["Hello", "Kind", "Refused", "Sent", "Tick", "Welcome"]
+__all__ = ["Hello", "Kind", "Refused", "Sent", "Tick", "Welcome", "number_and_events", "numbered"]
+
+NUMBER_BYTES = 8
 
 
 class Kind(bytes, Enum):
@@ -31,7 +33,7 @@ class Kind(bytes, Enum):
     WAIT = b"wait"
     """It is not yet: another server has it."""
     EVENTS = b"events"
-    """Events of the engine, as msgpack."""
+    """Events of the engine, as msgpack, `numbered`."""
     TICK = b"tick"
     """What time it is at the worker, and what it has sent."""
     DIED = b"died"
@@ -65,8 +67,9 @@ class Refused(msgspec.Struct, frozen=True):
 class Tick(msgspec.Struct, frozen=True):
     """The time; also tells the worker whether the server is there.
 
-    A network box that drops bytes of a connection may drop whole messages, which would be waited for forever.
-    Messages come in order, so each end compares how many have come with how many were sent before.
+    A network box that drops bytes of a connection may drop whole messages, the last ones too, which would be
+    waited for forever. Messages come in order, so each end compares how many have come with how many were
+    sent before.
     """
 
     clock: float
@@ -81,3 +84,13 @@ class Sent(msgspec.Struct, frozen=True):
 
     commands: int
     """Messages of commands that the server has sent."""
+
+
+def numbered(number: int, events: bytes) -> bytes:
+    """A message of events with its number, from 0 on for each server: after a gap, tokens are missing."""
+    return number.to_bytes(NUMBER_BYTES, "big") + events
+
+
+def number_and_events(message: bytes) -> tuple[int, memoryview]:
+    """What `numbered` has put together."""
+    return int.from_bytes(message[:NUMBER_BYTES], "big"), memoryview(message)[NUMBER_BYTES:]

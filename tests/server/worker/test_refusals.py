@@ -24,7 +24,7 @@ from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineGone
 from turnout.core.interfaces.launcher import ChannelKeys, EngineAddress
 from turnout.core.registry.registry import Registry
-from turnout.core.types.messages import Watch
+from turnout.core.types.messages import LoadProgress, Watch
 from turnout.core.version import own_version
 from turnout.plugins.launchers import static
 from turnout.plugins.launchers.static import Static
@@ -32,7 +32,7 @@ from turnout.server.engine import process
 from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.remote import link
 from turnout.server.engine.remote.link import WorkerLink, made_pair
-from turnout.server.engine.remote.messages import Kind, Refused, Tick, Welcome
+from turnout.server.engine.remote.messages import Kind, Refused, Tick, Welcome, numbered
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.places import Places
 from turnout.server.worker.door import Door
@@ -167,6 +167,22 @@ def test_messages_that_vanish_on_their_way_lose_the_link(
             door.send(hello[0], Kind.TICK, msgspec.json.encode(tick))
             eventually(lambda: list(here.receive()) or door_heard(door, Kind.SENT) == [b'{"commands":1}'])
         assert here.death is not None and "lost messages on their way" in here.death.how
+    finally:
+        here.close()
+
+
+def test_events_behind_a_gap_are_not_taken(keys: Path, door: Door) -> None:
+    """Tokens were missing from streams, without a word."""
+    pair, _ = kept_keys(str(keys))
+    here = WorkerLink(EngineAddress(door.url, pair))
+    progress = msgspec.msgpack.Encoder().encode([LoadProgress(0.5)])
+    taken: list[object] = []
+    try:
+        (hello,) = _awaited(door)
+        for number in (0, 1, 3, 4):
+            door.send(hello[0], Kind.EVENTS, numbered(number, progress))
+        eventually(lambda: taken.extend(here.receive()) or here.death)
+        assert len(taken) == 2 and here.death is not None and "lost messages" in here.death.how
     finally:
         here.close()
 
