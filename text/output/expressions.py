@@ -7,7 +7,6 @@ of Rust's `regex`, where `[` and `-` mean more in a class, and where `\\d` and `
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 __all__ = ["compiled_parts"]
 
@@ -21,13 +20,12 @@ PARTS = re.compile(
 )
 """An escaped character, a class, a count, what begins a group, or any other character."""
 CLASS_PARTS = re.compile(rf"{ESCAPE}|\[:\^?[a-z]+:\]|.", re.DOTALL)
-KNOWN = frozenset("sSnrtfvax")
-"""Escapes that the compiler has, and that mean the same, beside `\\p` and those of CLASSES."""
+KNOWN = frozenset("sSnrtfvaxpP")
+"""Escapes that the compiler has, and that mean the same, beside those of CLASSES."""
 CLASSES = {r"\d": "0-9", r"\w": "A-Za-z0-9_", r"\D": "^0-9", r"\W": "^A-Za-z0-9_"}
 ENDS = {r"\A": "^", r"\z": "$", r"\Z": "$"}
 SEVERAL = {r"\s", r"\S", *CLASSES}
 """In a class, more than one character, so that none of them begins or ends a range."""
-
 LINE_ENDS = {"\n": r"\n", "\r": r"\r"}
 WRITTEN = {**LINE_ENDS, "/": r"\/", "{": r"\{", "{}": r"\{}", "[": None, "[]": None, "[^]": "(?s:.)"}
 
@@ -67,19 +65,21 @@ def _part(part: str) -> str | None:
 
 def _escape(part: str) -> str | None:
     kind = part[1:2]
+    if not kind:
+        return None  # what it escapes is missing
     if kind == "c" and len(part) == 3:
         return rf"\x{ord(part[2]) % 32:02x}"
     if kind == "u" and len(part) == 12:
         return rf"\u{{{ord(_from_pair(part)):x}}}"
     if part == r"\0":
         return r"\x00"
-    if kind in KNOWN or kind in "pP":
+    if kind in KNOWN:
         return part if kind != "x" or len(part) == 4 else None
     if kind == "u":
         return part if len(part) > 2 else None
     if kind in "<>" or not kind.isascii():
         return kind
-    return None if kind.isalnum() or not kind else part
+    return None if kind.isalnum() else part
 
 
 def _from_pair(part: str) -> str:
@@ -94,8 +94,8 @@ def _class(part: str) -> str | None:
     while index < len(inside):
         is_range = inside[index + 1 : index + 2] == ["-"] and index + 2 < len(inside)
         if is_range and not SEVERAL & {inside[index], inside[index + 2]}:
-            ends = [_in_class(inside[index]), _in_class(inside[index + 2])]
-            written, index = _joined("-", ends), index + 3
+            first, last = _in_class(inside[index]), _in_class(inside[index + 2])
+            written, index = None if first is None or last is None else f"{first}-{last}", index + 3
         else:
             written, index = _in_class(inside[index]), index + 1
         if written is None:
@@ -113,8 +113,3 @@ def _in_class(part: str) -> str | None:
     if part.startswith("\\"):
         return _escape(part)
     return rf"\{part}" if part in "[]^-&~/" else LINE_ENDS.get(part, part)
-
-
-def _joined(between: str, texts: Sequence[str | None]) -> str | None:
-    found = [text for text in texts if text is not None]
-    return between.join(found) if len(found) == len(texts) else None

@@ -55,9 +55,8 @@ def loosened(schema: Any) -> Any:
 
     def held(part: Mapping[str, Any]) -> dict[str, Any]:
         kept = {key: value for key, value in part.items() if not _is_lost(key, value)}
-        if "patternProperties" not in kept:
-            return kept
-        if any(compiled_parts(pattern) is None for pattern in kept["patternProperties"]):
+        by_pattern = kept.get("patternProperties")
+        if isinstance(by_pattern, Mapping) and any(compiled_parts(pattern) is None for pattern in by_pattern):
             # The keys that it stands for may be any.
             return {key: value for key, value in kept.items() if key not in KEYS_BY_PATTERN}
         return kept

@@ -27,7 +27,7 @@ NONE = [
     "(?#n)a",
     "a{,3}",
 ]
-NONE += [r"\ud83d", r"\h", r"[\q]", "[]", "(?'n'a)", r"\Ga", r"a\Z.", r"b\A"]
+NONE += [r"\ud83d", r"\h", r"[\q]", "[]", "(?'n'a)", r"\Ga", r"a\Z.", r"b\A", "a\\"]
 
 
 def follows(grammar: str, text: str) -> bool:

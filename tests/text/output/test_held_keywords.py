@@ -102,3 +102,21 @@ def test_the_bounds_of_large_integers_become_those_inside(schema: Any, held: Any
 def test_a_bound_beyond_all_that_is_held_is_left_out() -> None:
     schema = {"type": "number", "minimum": 1e20}
     assert refusal(schema) and loosened(schema) == {"type": "number"}
+
+
+def test_keys_by_a_pattern_that_cannot_be_held_may_be_any() -> None:
+    schema = {
+        "type": "object",
+        "patternProperties": {"(?=a)": {"type": "null"}},
+        "additionalProperties": False,
+    }
+    assert loosened(schema) == {"type": "object"}
+    held = {"type": "object", "patternProperties": {"^a": {"type": "null"}}, "additionalProperties": False}
+    assert loosened(held) == held
+
+
+@pytest.mark.parametrize("malformed", [5, [1], "a", None])
+def test_malformed_keys_by_pattern_are_left_to_the_compiler(malformed: Any) -> None:
+    schema = {"type": "object", "patternProperties": malformed}
+    assert loosened(schema) == schema
+    assert constraint(schema, strict=False)["patternProperties"] == malformed
