@@ -39,7 +39,7 @@ def blame(served: Sequence[RequestStream], begun: Collection[str] | None, lost: 
     newest = [by_id[id] for id in reversed(list(begun)) if id in by_id]
     if len(newest) == 1:
         return Blame(newest, certain=True, apart=True)
-    fresh = [stream for stream in newest if not stream.proven_for(lost if stream.deaths else 0.0)]
+    fresh = [stream for stream in newest if not (stream.survived(lost) if stream.deaths else stream.proven)]
     again = [stream for stream in fresh if stream.deaths]
     if len(again) == 1:  # what else was in the engine was in no other that died, or has had tokens here
         return Blame(again, certain=True, apart=True)

@@ -21,8 +21,9 @@ __all__ = ["RequestStream"]
 
 TURN = 32
 """Deltas that a generator takes, if so many are there, before others have their turn."""
-TRIAL_TOKENS = 2
-"""Of a suspect until the next is tried. One may be one that the engine that died had sent and got lost."""
+TRIAL_EVENTS = 2
+"""Of a suspect until the next is tried, each as large as its largest. What is in one may have been made before,
+and lost with the engine that died. Time alone does not tell: the next engine may be slower."""
 
 
 class RequestStream:
@@ -53,6 +54,8 @@ class RequestStream:
         """When such engines died that had no other suspect."""
         self._tokens_before = 0
         """Of its longest choice when the engine that serves it took it over."""
+        self._largest_event = 1
+        """Tokens that came at once for a choice."""
         self._first_here: float | None = None
         """When the first token came from the engine that serves it."""
         self.outputs: dict[int, list[int]] = {}
@@ -203,13 +206,13 @@ class RequestStream:
         """Tokens have come from the engine that serves it."""
         return self._longest > self._tokens_before
 
-    def proven_for(self, seconds: float) -> bool:
-        """Whether tokens have come from the engine that serves it, the first of them so long ago."""
-        return self.proven and self._first_here is not None and monotonic() >= self._first_here + seconds
-
     def survived(self, seconds: float) -> bool:
-        """Whether it has been tried for long enough: some tokens have come, the first of them so long ago."""
-        return self._longest >= self._tokens_before + TRIAL_TOKENS and self.proven_for(seconds)
+        """Whether it has been tried for long enough: more tokens have come than were lost with an engine, the
+        first of them so long ago."""
+        made = self._longest - self._tokens_before
+        if self._first_here is None or made < TRIAL_EVENTS * self._largest_event:
+            return False
+        return monotonic() >= self._first_here + seconds
 
     @property
     def _longest(self) -> int:
@@ -251,6 +254,7 @@ class RequestStream:
         if self._first_token is None:
             self._first_token, self._cached_tokens = monotonic(), delta.cached_tokens
             self._begun = delta.begun
+        self._largest_event = max(self._largest_event, len(delta.tokens))
         self.outputs.setdefault(delta.index, []).extend(delta.tokens)
 
     def _own_timing(self) -> Timing | None:

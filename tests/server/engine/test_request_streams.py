@@ -45,12 +45,12 @@ class Server:
         self.engine = [spec.id for spec in self.streams.hand_over()]
         return killer.spec.id if killer else None
 
-    def step(self) -> None:
-        """Every request in the engine gets a token."""
+    def step(self, tokens: int = 1) -> None:
+        """Every request in the engine gets an event with so many tokens."""
         for name in list(self.engine):
             stream = self.streams.get(name)
             assert stream is not None
-            stream.deliver(Delta(request_id=name, tokens=[7]))
+            stream.deliver(Delta(request_id=name, tokens=[7] * tokens))
             self.engine += [spec.id for spec in self.streams.next_suspects(name)]
 
     def steps(self, count: int) -> None:
@@ -111,6 +111,29 @@ def test_one_that_makes_anew_what_was_lost_is_found_as_soon(
         now += 0.02
     server.step()
     now += 0.01
+    assert server.die() is None
+    assert server.engine == [killer]
+    assert server.die() == killer
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("killer", NAMES)
+def test_one_that_makes_anew_what_was_lost_on_a_slower_engine_is_found_as_soon(
+    monkeypatch: pytest.MonkeyPatch, killer: str, lost: int
+) -> None:
+    """Two intervals had passed while it made the lost tokens alone, and it was no suspect any more."""
+    now = 0.0
+    for module in (request_stream, request_streams):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    server = Server(event_interval=0.01)
+    server.step(tokens=3)
+    assert server.die() is None
+    while killer not in server.engine:
+        server.step()
+        now += 0.1
+    for _ in range(lost):
+        server.step()
+        now += 0.1
     assert server.die() is None
     assert server.engine == [killer]
     assert server.die() == killer
