@@ -38,6 +38,8 @@ SOURCES: dict[str, type[Generator] | type[Trace]] = {**GENERATORS, "trace": Trac
 """By the name that a workload begins with."""
 
 FORM = "NAME:option=value,option=value"
+_QUOTED_OR_PLUS = re.compile(r"""=\s*(?:"[^"]*"|'[^']*')|(\s\+\s)""")
+"""A quoted value, in which a plus separates nothing, or the plus between two parts."""
 _FORM = re.compile(r"[\w-]+(:.*=.*)?", re.DOTALL)
 """What is not a file's path; a file's name has a dot, which no source's name has."""
 
@@ -68,7 +70,11 @@ def source_options(name: str) -> list[Option]:
 
 
 def _parts(spec: str) -> list[str]:
-    return [spec] if _is_file(spec) else re.split(r"\s\+\s", spec.strip())
+    if _is_file(spec):
+        return [spec]
+    pluses = [match.span() for match in _QUOTED_OR_PLUS.finditer(spec) if match[1]]
+    ends, begins = [begin for begin, _ in pluses], [end for _, end in pluses]
+    return [spec[begin:end] for begin, end in zip([0, *begins], [*ends, len(spec)], strict=True)]
 
 
 def _check_jobs(spec: str, sources: Sequence[Source]) -> None:

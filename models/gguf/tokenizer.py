@@ -51,10 +51,9 @@ DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone")
 """Those that split as GPT-2 after every digit was split off."""
 COMPOSED = ("qwen2", "deepseek-r1-qwen")
 """Those that compose characters first (NFC)."""
-WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "tekken")
-"""Those that take a word that is a token as that token, whatever its merges give."""
-BEGUN = WHOLE_WORDS
-"""Those whose texts begin with a token where the metadata does not say it."""
+LLAMA3_KINDS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "tekken")
+"""Those that take a word that is a token as that token, whatever its merges give, and whose texts begin with a
+token where the metadata does not say it."""
 
 
 def tokenizer_of(header: GGUFHeader) -> Tokenizer:
@@ -70,7 +69,7 @@ def tokenizer_of(header: GGUFHeader) -> Tokenizer:
         for token, type_ in zip(tokens, types, strict=True):
             if type_ in (CONTROL, USER_DEFINED):
                 made.add_tokens([AddedToken(token, normalized=False, special=type_ == CONTROL)])
-        _surround(made, header, tokens, bos=kind == "llama" or _pre(header) in BEGUN)
+        _surround(made, header, tokens, bos=kind == "llama" or _pre(header) in LLAMA3_KINDS)
     except ModelError:
         raise
     except Exception as error:  # the library raises bare Exception
@@ -121,7 +120,7 @@ def _bytes(header: GGUFHeader, tokens: list[str]) -> Tokenizer:
     else:
         known = ", ".join(sorted({*SPLITS, *DIGITS, *GPT2}))
         raise header.tokenizer.wrong("pre", f"is not read, only {known}; {INSTEAD}")
-    made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre in WHOLE_WORDS))
+    made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre in LLAMA3_KINDS))
     by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre not in SPLITS)
     made.pre_tokenizer = pre_tokenizers.Sequence([*split, by_bytes])
     made.decoder = decoders.ByteLevel()

@@ -118,6 +118,15 @@ def test_a_file_may_end_in_any_suffix(tmp_path: Path, spec: str, name: str) -> N
     assert [job.prompt for job in jobs][-2:] == [4808, 3180]
 
 
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_plus_in_quotes_stands_between_no_workloads(tmp_path: Path, quote: str) -> None:
+    file = tmp_path / "a + b.csv"
+    file.write_text(AZURE)
+    trace = f"trace:file={quote}{file}{quote},speed=2"
+    assert len(load_workload(trace, 0).jobs) == 2
+    assert len(load_workload(f"{trace} + burst:requests=3,prompt=1 + {trace}", 0).jobs) == 7
+
+
 def test_a_byte_order_mark_and_windows_lines_do_no_harm(tmp_path: Path) -> None:
     assert len(read(tmp_path, "\ufeff" + AZURE.replace("\n", "\r\n"))) == 2
 
