@@ -208,7 +208,8 @@ class ServerConfig(Config):
     )
     """See [batches](http-api.md#batches)."""
     batch_dir_size: ByteSize = Field(
-        limits.FILES_BYTES.whole, description="Size of all files in --batch-dir; beyond it, uploads get 507."
+        limits.FILES_BYTES.whole,
+        description="Size of all files in --batch-dir; beyond it, uploads and new batches get 507.",
     )
     batch_in_flight: int = Field(
         limits.BATCH_IN_FLIGHT.whole,

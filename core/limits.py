@@ -375,12 +375,12 @@ KEY_NAMES = Limit(
 )
 FILE = Limit(most=256 * 2**20, unit="bytes", what="an uploaded file", answer="413, `file`")
 FILE_NAME = Limit(most=255, unit="characters", what="the name of an uploaded file", answer="it is cut off")
-FILES = Limit(most=10_000, unit="files", what="uploaded files", answer="507")
+FILES = Limit(most=10_000, unit="files", what="uploaded files", answer="507, for new batches, too")
 FILES_BYTES = Limit(
     most=4 * 2**30,
     unit="bytes",
     what="files of all clients together",
-    answer="507 for an upload",
+    answer="507 for an upload or a new batch",
     option="--batch-dir-size",
 )
 UPLOADS = Limit(most=4, unit="uploads", what="files that are sent at once", answer="503 with `Retry-After`")

@@ -80,12 +80,17 @@ def quick_turns(seconds: float = 0.0005) -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def exit_with_parent() -> None:
-    """Ends this process when its parent has ended, in whatever way: standard input then reaches its end."""
+def exit_with_parent(before: Callable[[], object] | None = None) -> None:
+    """Ends this process when its parent has ended, in whatever way: standard input then reaches its end.
+
+    `before`: what to do then, such as to remove what the parent, which was killed, could not.
+    """
 
     def read_to_its_end() -> None:
         while os.read(sys.stdin.fileno(), 1):
             pass
+        if before is not None:
+            before()
 
     _exit_after(read_to_its_end)
 

@@ -8,8 +8,10 @@ stored.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -55,8 +57,9 @@ def main() -> None:
     ignore_stop_signals()
     if not (line := sys.stdin.buffer.readline()):
         return
-    exit_with_parent()
     order = FrontOrder.model_validate_json(line)
+    sockets = Path(order.inside).parent
+    exit_with_parent(partial(shutil.rmtree, sockets, ignore_errors=True))
     style = LogStyle(order.server.log_level, order.server.log_format)
     start_logging(style, process="server", api_worker=str(order.number))
     asyncio.run(_Program(order).run())

@@ -177,6 +177,7 @@ def _serve(
 
     import asyncio
 
+    from turnout.server.api.metrics import summed_figures
     from turnout.server.lifecycle import run
 
     server_config = plan.server
@@ -187,7 +188,7 @@ def _serve(
     fronts = None
     if server_config.api_workers > 1:
         (fleet,), (folder,), name = first.fleets, folders, _name(first.config)
-        fronts = Fronts(fleet, listener, folder, name, engine, server_config)
+        fronts = Fronts(fleet, listener, folder, name, engine, server_config, summed_figures)
         ending.callback(fronts.kill)
     if not early.came:
         asyncio.run(run(listener, Models(hosted, plan.budget), server_config, fronts))

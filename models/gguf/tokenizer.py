@@ -52,8 +52,8 @@ DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone")
 COMPOSED = ("qwen2", "deepseek-r1-qwen")
 """Those that compose characters first (NFC)."""
 LLAMA3_KINDS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "tekken")
-"""Those that take a word that is a token as that token, whatever its merges give, and whose texts begin with a
-token where the metadata does not say it."""
+"""Those that take a word that is a token as that token, whatever its merges give, and whose texts begin with
+a token where the metadata does not say it."""
 
 
 def tokenizer_of(header: GGUFHeader) -> Tokenizer:

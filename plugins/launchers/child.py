@@ -62,14 +62,18 @@ class Child:
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self._close_pipe()
 
     def _wait(self, death: Future[Death]) -> None:
         code = self._process.wait()
+        self._close_pipe()
         ended = death_of(code, out_of_memory=self._oom_kills.happened())
         if self._begun is not None:
             with self._begun as file:
                 ended = replace(ended, begun=file.read())
         death.set_result(ended)
+
+    def _close_pipe(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()

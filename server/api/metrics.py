@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,7 +24,7 @@ from turnout.server.metrics.figures import Summed, figures_of
 from turnout.server.metrics.model_metrics import ModelScrape
 from turnout.server.metrics.vllm_names import named
 
-__all__ = ["collected", "measured", "metrics", "own_figures"]
+__all__ = ["collected", "measured", "metrics", "own_figures", "summed_figures"]
 
 OPENMETRICS = "application/openmetrics-text"
 AS_BYTES = 2**18
@@ -82,6 +82,11 @@ def own_figures(context: Context) -> bytes:
     return figures_of(context.about(context.served).metrics[arm.name].registry)
 
 
+def summed_figures(figures: Sequence[bytes]) -> bytes:
+    """What several fronts have measured, as one that has measured all of it."""
+    return figures_of(Summed(CollectorRegistry(), figures))
+
+
 async def measured(context: Context, arm: ServedArm, names: Sequence[str] = ()) -> Collector:
     """What the server measures, in all its processes. names: of the samples that are wanted; all if empty."""
     registry = context.metrics[arm.name].registry
@@ -90,7 +95,7 @@ async def measured(context: Context, arm: ServedArm, names: Sequence[str] = ()) 
 
 
 async def _scrape(context: Context, arm: ServedArm) -> Collector:
-    """Of an arm: what the server measures, then what its engines report, by replica if it has several.
+    """Of an arm: what the server measures, then what its engines report, by replica if it has had several.
 
     A stopped arm is to have no engine: without `engine_restarts`, no alert takes that for a fault.
     """
@@ -99,7 +104,7 @@ async def _scrape(context: Context, arm: ServedArm) -> Collector:
         return own
     scrapes = await asyncio.gather(*(_engine(context, arm, replica) for replica in replicas))
     engines: Collector = scrapes[0]
-    if len(replicas) > 1:
+    if arm.client.had_several:
         named = zip(replicas, scrapes, strict=True)
         engines = Labelled("replica", {replica.name: scrape for replica, scrape in named})
     return Together([own, engines])

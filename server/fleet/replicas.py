@@ -53,6 +53,8 @@ class Replicas(FleetReport):
         """The latest."""
         self._prefixes = PrefixIndex()
         self._names = map(str, count())
+        self.had_several = False
+        """Replicas are told apart by name from then on, even where one is left."""
         self._ready: Ready | None = None
         self._gone = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -174,6 +176,7 @@ class Replicas(FleetReport):
 
     def _launched(self, order: ReplicaOrder) -> FleetReplica:
         name = order.name
+        self.had_several |= any(other.name != name for other in self.replicas)
         replica = FleetReplica(name, self._launch(order), self._prefixes.find)
         replica.client.hear_of_block = lambda event: self._prefixes.note(name, (event,))
         replica.client.elsewhere = lambda stream: self._rehome(stream, replica)

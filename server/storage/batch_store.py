@@ -116,7 +116,7 @@ class BatchStore:
     async def create(
         self, owner: str, endpoint: str, input_file: str, window: str, metadata: dict[str, str] | None
     ) -> Batch:
-        """Raises Overloaded where too many batches have not ended."""
+        """Raises Overloaded where too many have not ended, StorageError where its files have no room."""
         now = self.now()
         batch = Batch(
             id=f"batch_{uuid4().hex}",
@@ -129,6 +129,7 @@ class BatchStore:
         )
 
         def work(connection: sqlite3.Connection) -> None:
+            self._files.check_room(connection)
             (waiting,) = connection.execute("SELECT count(*) FROM batches WHERE NOT ended").fetchone()
             if waiting >= limits.BATCHES.most:
                 raise Overloaded(f"{waiting} batches have not ended, the most that there may be; retry later")

@@ -115,21 +115,29 @@ class FileStore:
     ) -> FileObject:
         """As `add`, within a transaction."""
         size = new.path.stat().st_size
-        count, total = connection.execute("SELECT count(*), coalesce(sum(size), 0) FROM files").fetchone()
-        if purpose == "batch" and count >= limits.FILES.most:
-            raise StorageError(
-                f"there are {count:,} files, the most that there may be; delete some", full=True
-            )
-        if purpose == "batch" and total + size > self._most:
-            raise StorageError(
-                f"the files have {total:,} bytes, and --batch-dir-size allows {self._most:,}; delete some",
-                full=True,
-            )
+        if purpose == "batch":
+            self.check_room(connection, size)
         found = FileObject(new.id, size, int(self.clock()), filename, purpose)
         row = (found.id, owner, found.created_at, msgspec.json.encode(found), size)
         connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?)", row)
         os.replace(new.path, self.path(found.id))
         return found
+
+    def check_room(self, connection: sqlite3.Connection, size: int = 1) -> None:
+        """Raises StorageError where there is no room for another file of `size` bytes that a client wants.
+
+        What batches write that were begun before is kept, even beyond that.
+        """
+        count, total = connection.execute("SELECT count(*), coalesce(sum(size), 0) FROM files").fetchone()
+        if count >= limits.FILES.most:
+            raise StorageError(
+                f"there are {count:,} files, the most that there may be; delete some", full=True
+            )
+        if total + size > self._most:
+            raise StorageError(
+                f"the files have {total:,} bytes, and --batch-dir-size allows {self._most:,}; delete some",
+                full=True,
+            )
 
     def path(self, id: str) -> Path:
         """Where a file's content lies, whose id comes from this store."""

@@ -17,6 +17,7 @@ from turnout.core.logs import LogStyle
 from turnout.core.registry.registry import Registry
 from turnout.lab.ab.blocks import BlockSize
 from turnout.lab.ab.live_trial import LiveTrial
+from turnout.server.api.metrics import summed_figures
 from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
 from turnout.server.fleet.arms import Arms, ServedArm
@@ -137,7 +138,9 @@ def running(
                 server = HttpServer(create_app(models, config), listener, config, client_limits)
             else:
                 assert folder is not None and client_limits is None
-                fronts = Fronts(fleets[0], listener, folder, config.served_model_name, engine, config)
+                fronts = Fronts(
+                    fleets[0], listener, folder, config.served_model_name, engine, config, summed_figures
+                )
                 server = http_server(listener, models, config, fronts)
             servers.append(RunningServer(arms, asyncio.get_running_loop(), listener.url))
             serving = asyncio.create_task(server.serve())

@@ -22,8 +22,8 @@ __all__ = ["RequestStream"]
 TURN = 32
 """Deltas that a generator takes, if so many are there, before others have their turn."""
 TRIAL_EVENTS = 2
-"""Of a suspect until the next is tried, each as large as its largest. What is in one may have been made before,
-and lost with the engine that died. Time alone does not tell: the next engine may be slower."""
+"""Of a suspect until the next is tried, each as large as its largest. What is in one may have been made
+before, and lost with the engine that died. Time alone does not tell: the next engine may be slower."""
 
 
 class RequestStream:

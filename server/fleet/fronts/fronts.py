@@ -7,6 +7,7 @@ import logging
 import math
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -50,10 +51,12 @@ class Fronts:
         name: str | None,
         engine: EngineConfig,
         server: ServerConfig,
+        summed: Callable[[Sequence[bytes]], bytes],
     ) -> None:
         """Starts the processes. Raises OSError if the system has no room for them.
 
-        model: the folder of its files. name: as clients give it; None: the one that the engine says.
+        model: the folder of its files. name: as clients give it; None: the one that the engine says. summed:
+        makes one of what several have measured.
         """
         self._fleet, self._count = fleet, server.api_workers
         self._listener = listener
@@ -78,8 +81,9 @@ class Fronts:
         self._up = self._stopping = False
         self._quick_deaths: dict[int, int] = {}
         """How often in a row a front has ended soon after its start, by its number."""
-        self._lost: list[bytes] = []
-        """What fronts have measured that have ended."""
+        self._summed = summed
+        self._lost = b""
+        """What fronts have measured that have ended, summed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._all: list[Front] = []
         try:
@@ -149,7 +153,7 @@ class Fronts:
         One that is just starting has measured nothing.
         """
         told = await asyncio.gather(*(front.measure() for front in self._all))
-        return [*filter(None, told), *self._lost]
+        return [*filter(None, (*told, self._lost))]
 
     # -------------------------------------------------------------- one of them
 
@@ -179,7 +183,7 @@ class Fronts:
         if self._stopping or not self._up:
             return
         if front.figures:
-            self._lost.append(front.figures)
+            self._lost = self._summed([*filter(None, (self._lost, front.figures))])
         quick = self._quick_deaths.get(front.number, 0) + 1
         self._quick_deaths[front.number] = quick if monotonic() - front.started < STEADY_SECONDS else 0
         pause = min(LONGEST_PAUSE_SECONDS, 2.0 ** (self._quick_deaths[front.number] - 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -35,7 +36,10 @@ class Wire(Generic[Said, Heard]):
     """
 
     def __init__(self, url: str, heard: Any, *, bind: bool) -> None:
-        """`heard`: the union of what the other end says. Raises OSError if the system has no room for it."""
+        """`url`: `ipc://` and a path. `heard`: the union of what the other end says.
+
+        Raises OSError if the system has no room for it.
+        """
         check_descriptors()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._encoder = msgspec.msgpack.Encoder()
@@ -43,6 +47,7 @@ class Wire(Generic[Said, Heard]):
         self._hear: Callable[[Heard], None] | None = None
         self._out: list[Said] = []
         self._closed = False
+        self._file = Path(url.removeprefix("ipc://")) if bind else None
         try:
             self._socket = self._context.socket(zmq.PAIR)
             self._socket.set_hwm(0)
@@ -100,3 +105,5 @@ class Wire(Generic[Said, Heard]):
         if self._hear is not None:
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._context.destroy(linger=linger)
+        if self._file is not None:  # ZeroMQ leaves it
+            self._file.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -52,6 +53,20 @@ def launch(folder: Path) -> Iterator[Launch]:
     yield launch
     for process in launched:
         process.end()
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where servers make temporary files; a socket's path may have 107 characters, too few for `tmp_path`."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def pipes_of(pid: int) -> int:
+    """How many descriptors of a process are ends of pipes."""
+    descriptors = Path(f"/proc/{pid}/fd").iterdir()
+    return sum("pipe:" in os.readlink(descriptor) for descriptor in descriptors)
 
 
 def fronts(server: ServerProcess) -> list[int]:
@@ -164,14 +179,31 @@ def test_a_front_that_is_killed_takes_only_its_own_clients_along(launch: Launch)
     assert [Stream(url, 3).text() for _ in range(6)] == ["abc"] * 6
 
 
-@pytest.mark.slow
-def test_a_killed_main_process_leaves_nothing(launch: Launch) -> None:
+def test_a_front_that_is_killed_leaves_nothing(launch: Launch, temporary: Path) -> None:
+    """A pipe to it stayed open, and its socket stayed in the folder."""
+    server = launch()
+    url = server.url()
+    (folder,) = temporary.glob("turnout-*")
+    pipes, sockets = pipes_of(server.popen.pid), len([*folder.iterdir()])
+    for number, killed in enumerate(fronts(server), start=1):
+        Stream(url, 20).wait()
+        assert figure(url, "generation_tokens_total") == 20 * number  # each front has told now
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda number=number: server.text().count("serves again") == number, 20)
+        eventually(lambda: pipes_of(server.popen.pid) == pipes and len([*folder.iterdir()]) == sockets)
+    assert figure(url, "generation_tokens_total") == 40
+
+
+def test_a_killed_main_process_leaves_nothing(launch: Launch, temporary: Path) -> None:
+    """The folder of its sockets stayed."""
     server = launch()
     server.url()
     children = server.children()
     assert len(children) == 3
+    assert [*temporary.glob("turnout-*/inside")]
     server.popen.kill()
     eventually(lambda: not any(map(alive, children)))
+    eventually(lambda: not [*temporary.glob("turnout-*")])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

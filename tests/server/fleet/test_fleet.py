@@ -414,6 +414,23 @@ def _policy_of(server: RunningServer, name: str) -> str:
     return str(reply.value.scheduler)
 
 
+def test_metrics_keep_the_label_of_a_replica_that_is_left_alone(start: Start) -> None:
+    """Alerts and rates by replica broke, and another engine took over its figures."""
+
+    def labels() -> set[str]:
+        lines = server.http.get("/metrics").text.splitlines()
+        return {line.split("{")[1].split("}")[0] for line in lines if line.startswith("turnout:engine_steps")}
+
+    server = start(replicas=1)
+    assert labels() == {'model_name="echo"'}
+    assert server.post(REPLICAS, action="add").status_code == 200
+    eventually(lambda: serving(server, "0", "1"), 15)
+    assert labels() == {'model_name="echo",replica="0"', 'model_name="echo",replica="1"'}
+    assert change(server, "remove", "0").status_code == 200
+    eventually(lambda: serving(server, "1"))
+    assert labels() == {'model_name="echo",replica="1"'}
+
+
 def test_metrics_tell_replicas_apart(three: RunningServer) -> None:
     ask(three, 1)
     lines = three.http.get("/metrics").text.splitlines()

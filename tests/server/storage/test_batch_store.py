@@ -56,6 +56,17 @@ def test_files_are_bounded_together(files: FileStore) -> None:
     assert contents(files, add(files, b"x" * 200).id) == b"x" * 200
 
 
+def test_no_batch_begins_where_its_output_has_no_room(files: FileStore, batches: BatchStore) -> None:
+    """One file, asked for again and again, filled the disk. A batch that has begun is kept whole."""
+    owned, given = begin(batches), add(files, b"x" * 900)
+    run(batches.add(owned.batch.id, [LineResult(0, True, b"y" * 200)]))
+    run(batches.end(owned, "completed"))
+    with pytest.raises(StorageError, match="the files have 1,101 bytes, and --batch-dir-size allows 1,000"):
+        begin(batches)
+    assert run(files.delete(given.id, "me"))
+    begin(batches)
+
+
 def test_uploads_at_once_are_bounded(files: FileStore) -> None:
     def uploads(left: int) -> None:
         with files.uploaded():
