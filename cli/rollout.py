@@ -17,6 +17,7 @@ from turnout.cli.options.flags import config_options
 from turnout.config import EngineConfig
 from turnout.core.errors import TurnoutError, describe_error
 from turnout.lab.load.address import connector, http_url, server_url
+from turnout.lab.load.authorization import authorization
 from turnout.lab.load.bounded_read import read_beginning
 
 __all__ = ["command"]
@@ -96,8 +97,7 @@ def command(
         changes["model"] = positional_model
     if bool(changes) == (action is not None):
         raise click.UsageError("give either options of engines to change, or one of --status, --pause, …")
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    server = _Server(server_url(url), headers, {"arm": arm} if arm else {})
+    server = _Server(server_url(url), authorization(api_key), {"arm": arm} if arm else {})
     if action == "status":
         click.echo(_line(server.ask()))
         return

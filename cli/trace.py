@@ -14,6 +14,7 @@ import msgspec
 from turnout.cli.options.output_file import OutputFile, writing
 from turnout.core.errors import TurnoutError, describe_error
 from turnout.lab.load.address import connector, http_url, server_url
+from turnout.lab.load.authorization import authorization
 
 __all__ = ["command"]
 
@@ -55,8 +56,7 @@ class _Refusal(msgspec.Struct):
 )
 def command(url: str, api_key: str | None, seconds: float, form: str, out: Path) -> None:
     """Record what a running server's engines, requests and policies do."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    address = server_url(url)
+    address, headers = server_url(url), authorization(api_key)
     try:
         content = asyncio.run(_ask(address, headers, seconds, form))
     except (aiohttp.ClientError, OSError, TimeoutError) as error:

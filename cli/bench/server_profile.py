@@ -13,6 +13,7 @@ import msgspec
 
 from turnout.core.errors import EngineError, describe_error
 from turnout.lab.load.address import connector, http_url
+from turnout.lab.load.authorization import authorization
 
 __all__ = ["profiled"]
 
@@ -46,7 +47,7 @@ def profiled(url: str, key: str) -> Iterator[None]:
 
 def _post(url: str, path: str, key: str) -> bytes:
     try:
-        return asyncio.run(_asked(url, path, {"Authorization": f"Bearer {key}"} if key else {}))
+        return asyncio.run(_asked(url, path, authorization(key)))
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         reason = textwrap.shorten(describe_error(error), MOST_REASON)
         raise EngineError(f"POST {path} at {url}: {reason}") from None

@@ -14,6 +14,7 @@ import msgspec
 from turnout.cli.chat.answer import Piece
 from turnout.core.errors import ConfigError, TurnoutError, describe_error
 from turnout.lab.load.address import connector, http_url, is_local, server_url
+from turnout.lab.load.authorization import authorization
 from turnout.lab.load.bounded_read import read_beginning
 from turnout.lab.load.event_reader import MOST_CHARACTERS, EventReader, error_message, error_text
 
@@ -34,14 +35,12 @@ class ChatClient:
     """A client of one server."""
 
     def __init__(self, address: str, api_key: str | None = None) -> None:
-        """Raises ChatError for an invalid address."""
+        """Raises ChatError for an invalid address, ConfigError for a key that cannot be sent."""
         try:
             self.url = server_url(address)
         except ConfigError as error:
             raise ChatError(str(error)) from None
-        self._headers = {"Content-Type": "application/json"}
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._headers = {"Content-Type": "application/json", **authorization(api_key)}
 
     def models(self) -> list[str]:
         """The models that the server serves. Raises ChatError where no server answers."""

@@ -16,6 +16,7 @@ from turnout.cli.top.screen import View, drawn
 from turnout.cli.top.terminal import watch
 from turnout.cli.top.watched import Watched
 from turnout.lab.load.address import server_url
+from turnout.lab.load.authorization import authorization
 
 __all__ = ["command"]
 
@@ -41,7 +42,7 @@ def command(url: str, api_key: str | None, sort: str, chosen: str, once: bool, a
     Keys: q quits, p pauses, s sorts by something else, f filters.
     """
     address = server_url(url)
-    feed = Feed(address, {"Authorization": f"Bearer {api_key}"} if api_key else {})
+    feed = Feed(address, authorization(api_key))
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     console, view = Console(highlight=False, width=width), View(address, sort, chosen)
     if not (once or as_json) and console.is_terminal and not console.is_dumb_terminal:

@@ -11,6 +11,7 @@ import msgspec
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
 from turnout.lab.load.address import server_url
+from turnout.lab.load.authorization import authorization
 
 __all__ = ["Content", "Target"]
 
@@ -51,6 +52,7 @@ class Target:
             )
         if self.texts > 1 and not self.pools:
             raise ConfigError("texts are for the endpoints embeddings and rerank")
+        authorization(self.api_key)  # which refuses a key before the first request
 
     @classmethod
     def at(cls, address: str, **more: Any) -> Target:
@@ -68,8 +70,7 @@ class Target:
 
     @property
     def headers(self) -> dict[str, str]:
-        headers = {"Content-Type": "application/json"}
-        return {**headers, "Authorization": f"Bearer {self.api_key}"} if self.api_key else headers
+        return {"Content-Type": "application/json", **authorization(self.api_key)}
 
     def request(self, job: Job, content: Content) -> bytes:
         """The request's body."""

@@ -74,3 +74,23 @@ def test_a_key_beyond_ascii(fake_server: FakeServer) -> None:
     arguments = ["chat", "--url", fake_server.url, "--api-key", "sécret"]
     assert CliRunner().invoke(cli, arguments, input="hello\n").exit_code == 0
     assert fake_server.keys == ["Bearer sécret".encode().decode("latin-1")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("chat", "--api-key"),
+        ("top", "--api-key"),
+        ("trace", "--api-key"),
+        ("rollout", "--status", "--api-key"),
+        ("bench", "serve", "--model", "m", "--api-key"),
+    ],
+    ids=" ".join,
+)
+def test_a_key_of_two_lines_is_refused_before_anything_is_sent(
+    fake_server: FakeServer, arguments: tuple[str, ...]
+) -> None:
+    """A header holds no line break; previously, the server was blamed, or a traceback came."""
+    done = CliRunner().invoke(cli, [*arguments, "one\ntwo", "--url", fake_server.url], input="hello\n")
+    assert done.exit_code == 2 and "has '\\n' as character 4 of 7" in done.stderr
+    assert not fake_server.keys and not fake_server.requests
