@@ -46,8 +46,7 @@ def command(url: str, api_key: str | None, sort: str, chosen: str, once: bool, a
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     console, view = Console(highlight=False, width=width), View(address, sort, chosen)
     if not (once or as_json) and console.is_terminal and not console.is_dumb_terminal:
-        asyncio.run(watch(feed, view, console))
-        return
+        sys.exit(asyncio.run(watch(feed, view, console)))
     watched = asyncio.run(_listen(feed))
     if as_json:
         click.echo(json.dumps(_figures(watched, view), indent=2))

@@ -8,7 +8,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 __all__ = ["pressed"]
 
@@ -23,7 +23,9 @@ def pressed(hear: Callable[[str], None]) -> Iterator[None]:
     before = termios.tcgetattr(keyboard)
 
     def read() -> None:
-        typed = os.read(keyboard, 1024)
+        typed = b""
+        with suppress(OSError):
+            typed = os.read(keyboard, 1024)
         if not typed:  # the terminal is gone
             loop.remove_reader(keyboard)
         hear(typed.decode(errors="ignore"))

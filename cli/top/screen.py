@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -28,8 +29,8 @@ STYLES = {
 }
 FULL = 0.95
 """KV memory beyond this is shown as such."""
-GAP, LAST_LEAST = 2, 12
-"""Characters between columns, and of the last one at least."""
+GAP = 2
+"""Characters between columns."""
 _DIRECTIONS = re.compile("[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 """Characters that hide text, or have it written in another direction."""
 
@@ -101,68 +102,100 @@ def _keys(view: View) -> Text:
 @dataclass(frozen=True)
 class _Column:
     title: str
-    right: bool = False
-    rank: int = 0
-    """Where the screen is narrow, the highest goes first; one of 0 stays."""
+    rank: int
+    """Where the screen is narrow, the highest goes first; the one of 0 stays."""
+    least: int | None = None
+    """Characters that a text may be cut to; None: a figure, which is whole."""
     most: int = 30
-    """Characters that it takes."""
+    """Characters that a text takes."""
+    rest: bool = False
+    """It takes the room that is left."""
+    end: bool = False
+    """Of a text that is cut, the end is shown: names begin alike."""
 
 
 def _table(columns: Sequence[_Column], rows: Sequence[Sequence[str | Text]], width: int) -> Table:
-    """The columns that fit. The last one takes the room that is left."""
+    """The columns that fit: texts are cut first, then columns left out."""
     texts = [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
-    wide = [
-        min(column.most, max([len(column.title), *(row[place].cell_len for row in texts)]))
+    longest = [
+        max([len(column.title), *(row[place].cell_len for row in texts)])
         for place, column in enumerate(columns)
     ]
-    *kept, last = range(len(columns))
-    while sum(wide[place] + GAP for place in kept) + LAST_LEAST > width:
-        least = max(kept, key=lambda place: columns[place].rank)
-        if not columns[least].rank:
-            break
-        kept.remove(least)
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, expand=True, header_style="bold")
-    for place in (*kept, last):
+    wide = _widths(columns, longest, width)
+    spread = any(columns[place].rest for place in wide)
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, expand=spread, header_style="bold")
+    for place, characters in wide.items():
         column = columns[place]
         table.add_column(
             column.title,
-            justify="right" if column.right else "left",
+            justify="right" if column.least is None else "left",
             no_wrap=True,
             overflow="ellipsis",
-            width=None if place == last else wide[place],
-            ratio=1 if place == last else None,
+            width=None if column.rest else characters,
+            ratio=1 if column.rest else None,
         )
     for row in texts:
-        table.add_row(*(row[place] for place in (*kept, last)))
+        table.add_row(
+            *(_end(row[place], wide[place]) if columns[place].end else row[place] for place in wide)
+        )
     return table
 
 
+def _end(cell: Text, width: int) -> Text:
+    """The end of a text that is wider."""
+    if cell.cell_len <= width:
+        return cell
+    text = cell.plain[-width:]
+    while cell_len(text) >= width:
+        text = text[1:]
+    return Text(f"…{text}")
+
+
+def _widths(columns: Sequence[_Column], longest: Sequence[int], width: int) -> dict[int, int]:
+    """The columns that fit, and the characters of each. longest: what each would take."""
+    wide, least = {}, {}
+    for place, (column, natural) in enumerate(zip(columns, longest, strict=True)):
+        wide[place] = least[place] = natural
+        if column.least is not None:
+            wide[place] = column.least if column.rest else min(natural, column.most)
+            least[place] = min(wide[place], column.least)
+    while len(least) > 1 and sum(least.values()) + GAP * (len(least) - 1) > width:
+        place = max(least, key=lambda place: columns[place].rank)
+        del wide[place], least[place]
+    while sum(wide.values()) + GAP * (len(wide) - 1) > width:
+        place = max(wide, key=lambda place: wide[place] - least[place])
+        if wide[place] == least[place]:  # the last one, on a screen that has no room for it
+            break
+        wide[place] -= 1
+    return wide
+
+
 _ENGINE = (
-    _Column("ENGINE"),
-    _Column("STATE", most=10),
-    _Column("RUN", right=True),
-    _Column("WAIT", right=True),
-    _Column("KV", right=True),
-    _Column("TOK/S", right=True),
-    _Column("STEP/S", right=True, rank=4),
-    _Column("PREEMPT", right=True, rank=2),
-    _Column("TTFT", right=True),
-    _Column("P95", right=True, rank=3),
-    _Column("TPOT", right=True, rank=1),
-    _Column("SCHEDULER"),
+    _Column("ENGINE", 0, least=8, end=True),
+    _Column("STATE", 1, least=7, most=10),
+    _Column("RUN", 2),
+    _Column("WAIT", 5),
+    _Column("KV", 4),
+    _Column("TOK/S", 3),
+    _Column("STEP/S", 11),
+    _Column("PREEMPT", 9),
+    _Column("TTFT", 6),
+    _Column("P95", 10),
+    _Column("TPOT", 8),
+    _Column("SCHEDULER", 7, least=12, rest=True),
 )
 _REQUEST = (
-    _Column("REQUEST", most=16),
-    _Column("CLIENT", most=16, rank=1),
-    _Column("STATE"),
-    _Column("#", right=True, rank=4),
-    _Column("AGE", right=True),
-    _Column("PROMPT", right=True, rank=2),
-    _Column("OUT", right=True),
-    _Column("TTFT", right=True, rank=5),
-    _Column("PRE", right=True, rank=3),
-    _Column("ENGINE", most=20, rank=6),
-    _Column("WHY"),
+    _Column("REQUEST", 0, least=8, most=16, end=True),
+    _Column("CLIENT", 5, least=6, most=16),
+    _Column("STATE", 2, least=7),
+    _Column("#", 8),
+    _Column("AGE", 3),
+    _Column("PROMPT", 6),
+    _Column("OUT", 1),
+    _Column("TTFT", 9),
+    _Column("PRE", 7),
+    _Column("ENGINE", 10, least=8, most=20, end=True),
+    _Column("WHY", 4, least=12, rest=True),
 )
 
 
@@ -197,7 +230,7 @@ def _requests(shown: Sequence[dict[str, Any]], several: bool, width: int) -> Tab
         out, most = row["output_tokens"], row["max_tokens"]
         rows.append(
             [
-                plain(row["id"])[-16:],
+                plain(row["id"]),
                 plain(row["client"]),
                 Text(plain(row["state"]), style=STYLES.get(row["state"], "")),
                 str(row["place"] or ""),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import signal
+import termios
 import time
-from contextlib import aclosing, suppress
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager, suppress
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,11 +25,18 @@ DRAW_SECONDS = 1.0
 """At least so often: ages grow while nothing comes."""
 ESCAPE, DELETE = "\x1b", ("\x7f", "\x08")
 MOST_TYPED = 60
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+SIGNALLED = 128
+"""Exit codes beyond it are of signals."""
+HUNG_UP = SIGNALLED + signal.SIGHUP
 
 
-async def watch(feed: Feed, view: View, console: Console) -> None:
-    """Until q or Ctrl-C. Raises TopError."""
-    await _Top(feed, view, console).run()
+async def watch(feed: Feed, view: View, console: Console) -> int:
+    """Until q, Ctrl-C or a signal. Returns the exit code: of a signal that which shells have for it.
+
+    Raises TopError.
+    """
+    return await _Top(feed, view, console).run()
 
 
 class _Top:
@@ -36,30 +45,37 @@ class _Top:
         self._watched = Watched()
         self._received = time.monotonic()
         self._changed = asyncio.Event()
-        self._over = False
+        self._over = self._suspended = False
+        self._exit_code = 0
         self._frozen: tuple[Watched, float] | None = None
         """What is shown while it is paused, and the server's time then."""
 
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
+    async def run(self) -> int:
         reading = asyncio.create_task(self._read())
         reading.add_done_callback(lambda _: self._changed.set())
         try:
-            with (
-                Live(console=self._console, screen=True, auto_refresh=False) as live,
-                pressed(self._hear),
-            ):
+            with self._hearing_signals():
                 while not self._over and not reading.done():
-                    self._changed.clear()
-                    live.update(self._drawn(), refresh=True)
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._changed.wait(), DRAW_SECONDS)
+                    await self._show(reading)
+                    if self._suspended:
+                        self._suspend()
+        except (OSError, termios.error):
+            if self._exit_code != HUNG_UP:  # then the terminal is gone, and cannot be as before
+                raise
         finally:
-            loop.remove_signal_handler(signal.SIGWINCH)
             reading.cancel()
             with suppress(asyncio.CancelledError):
                 await reading
+        return self._exit_code
+
+    async def _show(self, reading: asyncio.Task[None]) -> None:
+        """Draws until it is over or suspended. The terminal is as before then."""
+        with pressed(self._hear), Live(console=self._console, screen=True, auto_refresh=False) as live:
+            while not self._over and not self._suspended and not reading.done():
+                self._changed.clear()
+                live.update(self._drawn(), refresh=True)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), DRAW_SECONDS)
 
     async def _read(self) -> None:
         async with aclosing(self._feed.events()) as events:
@@ -83,6 +99,37 @@ class _Top:
         """The server's time. It stands still while the server cannot be reached."""
         passed = 0.0 if self._view.trouble else time.monotonic() - self._received
         return self._watched.at + passed
+
+    # -------------------------------------------------------------- signals
+
+    @contextmanager
+    def _hearing_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
+        loop.add_signal_handler(signal.SIGTSTP, self._ask_to_suspend)
+        for ending in ENDING:
+            loop.add_signal_handler(ending, self._end, ending)
+        try:
+            yield
+        finally:
+            for heard in (signal.SIGWINCH, signal.SIGTSTP, *ENDING):
+                loop.remove_signal_handler(heard)
+
+    def _end(self, by: signal.Signals) -> None:
+        self._over, self._exit_code = True, SIGNALLED + by
+        self._changed.set()
+
+    def _ask_to_suspend(self) -> None:
+        self._suspended = True
+        self._changed.set()
+
+    def _suspend(self) -> None:
+        """Stops the process, as Ctrl-Z does; returns when it goes on."""
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGTSTP)  # so that the signal stops it
+        signal.raise_signal(signal.SIGTSTP)
+        loop.add_signal_handler(signal.SIGTSTP, self._ask_to_suspend)
+        self._suspended = False
 
     # -------------------------------------------------------------- what is typed
 

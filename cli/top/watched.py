@@ -19,6 +19,9 @@ RECENT_SECONDS = 60.0
 GRACE_SECONDS = 3.0
 """How long after a new beginning a request may stay unmentioned before it counts as ended."""
 
+SERVES = ("serving", "draining", "drained")
+"""States in which an engine has counters. In others, those told are of an engine that is no more."""
+
 EngineKey = tuple[str, str, str]
 
 
@@ -131,14 +134,12 @@ class Watched:
         engine = self.engines.setdefault(key, Engine(key, news.name))
         self._missing_engines.pop(key, None)
         engine.state, engine.scheduler = news.state, news.scheduler or engine.scheduler
-        engine.kv = news.kv or engine.kv
         if news.began or news.state == "gone":
             self._expect([id for id, request in self.requests.items() if request.engine is engine])
         if news.state == "gone":
             del self.engines[key]
             return
-        if news.stats.steps:
-            engine.note(self.at, news.stats)
+        self._counters(engine, news)
         for request in news.requests:
             self._request(engine, request)
         for progress in news.progress:
@@ -147,6 +148,15 @@ class Watched:
             self._span(engine, span)
         for step in news.steps:
             self._step(engine, step)
+
+    def _counters(self, engine: Engine, news: LiveEngine) -> None:
+        serves = news.state in SERVES
+        if news.began or not serves:
+            engine.forget_counters()
+        if serves:
+            engine.kv = news.kv or engine.kv
+        if serves and news.stats.steps:
+            engine.note(self.at, news.stats)
 
     def _progress(self, engine: Engine, progress: Progress) -> None:
         known = self.requests.get(progress[0])

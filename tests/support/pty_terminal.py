@@ -8,10 +8,10 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-__all__ = ["Terminal", "terminal"]
+__all__ = ["Terminal", "shell", "terminal"]
 
 
 class Terminal:
@@ -25,6 +25,11 @@ class Terminal:
 
     def resize(self, lines: int, columns: int) -> None:
         termios.tcsetwinsize(self._master, (lines, columns))
+
+    @property
+    def echoes(self) -> bool:
+        """Whether what is typed shows by itself."""
+        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
 
     def wait_for(self, text: str, since: int = 0) -> int:
         """Read until `text` shows after position `since` of the screen; returns where it ends."""
@@ -51,12 +56,28 @@ class Terminal:
 @contextmanager
 def terminal(*arguments: str, size: tuple[int, int] | None = None, **environment: str) -> Iterator[Terminal]:
     """size: lines and columns."""
+    with _started("from turnout.cli.main import main; main()", arguments, size, environment) as shown:
+        yield shown
+
+
+@contextmanager
+def shell(*, size: tuple[int, int] | None = None, **environment: str) -> Iterator[Terminal]:
+    """A shell, which has jobs."""
+    code = "os.execvp('bash', ['bash', '--norc', '--noprofile', '-i'])"
+    with _started(code, (), size, environment) as shown:
+        yield shown
+
+
+@contextmanager
+def _started(
+    code: str, arguments: Sequence[str], size: tuple[int, int] | None, environment: Mapping[str, str]
+) -> Iterator[Terminal]:
     master, slave = pty.openpty()
     if size is not None:
         termios.tcsetwinsize(slave, size)
     os.set_blocking(master, False)
     # A session's first terminal opened is the one that Ctrl-C reaches it from.
-    code = "import os; os.open(os.ttyname(0), os.O_RDWR); from turnout.cli.main import main; main()"
+    code = f"import os; os.open(os.ttyname(0), os.O_RDWR); {code}"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         stdin=slave,

@@ -58,6 +58,7 @@ class WatchedEngine:
     def hear(self, news: EngineNews) -> None:
         if news.began:
             self.live, self._spans, self._breadths, self._fresh = {}, {}, {}, _Fresh(began=True)
+            self._kv = None
         self._scheduler, self._stats, self._kv = news.scheduler, news.stats, news.kv or self._kv
         self._fresh.changed = True
         self._fresh.kv = news.kv or self._fresh.kv

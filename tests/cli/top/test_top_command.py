@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import sys
+from io import StringIO
 
 import pytest
 from click.testing import CliRunner, Result
 from live_news import EVIL, engine, event, request, said, stats
 from live_server import LiveServer
-from pty_terminal import terminal
+from pty_terminal import shell, terminal
+from rich.console import Console
 
 from turnout.cli.main import cli
+from turnout.cli.top.screen import View, drawn
+from turnout.cli.top.watched import Watched
 
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7])(?:;[0-9;]*)?m")
 
@@ -148,3 +154,83 @@ def test_ctrl_c_ends_it(busy: LiveServer) -> None:
         shown.type("\x03")
         assert shown.wait_for_end() == 130
         assert "Traceback" not in shown.screen
+
+
+LEFT = "\x1b[?1049l"
+"""Leaves the alternate screen."""
+
+
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(
+    busy: LiveServer, ending: signal.Signals, code: int
+) -> None:
+    """Previously, the alternate screen stayed, without a cursor and without echo."""
+    with terminal(*ARGUMENTS, "--url", busy.url, **SCREEN) as shown:
+        shown.wait_for("cmpl-1")
+        assert not shown.echoes
+        shown.process.send_signal(ending)
+        assert shown.wait_for_end() == code
+        assert LEFT in shown.screen and "\x1b[?25h" in shown.screen and shown.echoes
+        assert "Traceback" not in shown.screen
+
+
+def test_ctrl_z_stops_it_outside_of_its_screen_and_fg_brings_it_back(busy: LiveServer) -> None:
+    with shell(**SCREEN, PS1="jobs$ ", TURNOUT_ADMIN_KEY="admin") as shown:
+        shown.wait_for("jobs$ ")
+        shown.type(f"{sys.executable} -m turnout top --url {busy.url}\n")
+        at = shown.wait_for("cmpl-1")
+        shown.type("\x1a")
+        at = shown.wait_for("Stopped", shown.wait_for(LEFT, at))
+        at = shown.wait_for("jobs$ ", at)
+        assert "cmpl-1" not in shown.screen[shown.screen.rindex(LEFT) :]
+        shown.type("fg\n")
+        at = shown.wait_for("cmpl-1", shown.wait_for("\x1b[?1049h", at))
+        shown.type("q")
+        at = shown.wait_for("jobs$ ", shown.wait_for(LEFT, at))
+        shown.type("exit\n")
+        assert shown.wait_for_end() == 0
+
+
+def test_a_figure_is_whole_or_absent() -> None:
+    """Previously, narrow terminals showed `1,0…` of 1,000 tokens a second."""
+    watched = Watched()
+    one = request("cmpl-0123456789abcdef", output_tokens=700, max_tokens=1024, prompt_tokens=12345)
+    for at in (100, 102):
+        told = stats(at, running=12, waiting=345, output_tokens=617 * at, preemptions=1234)
+        watched.hear(event(at, engine(name="a-model/base/0", stats=told, requests=[one]), first=at == 100))
+    for width in range(16, 120):
+        shown = printed(watched, width)
+        for titles, row in (shown[1:3], shown[4:6]):
+            cut = [cell for cell in row.split() if "…" in cell]
+            texts = [title for title in titles.split() if title in TEXTS]
+            assert len(cut) <= len(texts) and not re.search(r"[\d,.]…|…[,.%]", row), "\n".join(shown)
+
+
+def printed(watched: Watched, width: int) -> list[str]:
+    console = Console(width=width, file=StringIO())
+    console.print(drawn(watched, View("http://x"), 102.0, width, None))
+    lines: list[str] = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return lines
+
+
+TEXTS = ("ENGINE", "STATE", "SCHEDULER", "REQUEST", "CLIENT", "WHY")
+
+
+def test_a_narrow_screen_cuts_texts_before_it_leaves_columns_out() -> None:
+    watched = Watched()
+    watched.hear(event(100.0, engine(name="a-model/base/0", stats=stats()), first=True))
+    _, titles, row, *_ = printed(watched, 46)
+    assert titles.split() == ["ENGINE", "STATE", "RUN", "WAIT", "KV", "TOK/S", "TTFT"]
+    assert row.split()[0].endswith("/base/0"), "the end of a name tells engines apart"
+
+
+@pytest.mark.parametrize("key", ["admin\r\n", " admin "])
+def test_a_key_may_end_in_a_line_break(busy: LiveServer, key: str) -> None:
+    assert top("--url", busy.url, "--once", TURNOUT_ADMIN_KEY=key).exit_code == 0
+    assert busy.keys == ["Bearer admin"]
+
+
+def test_a_key_with_a_line_break_inside_is_named(busy: LiveServer) -> None:
+    refused = top("--url", busy.url, "--once", TURNOUT_ADMIN_KEY="ad\rmin")
+    assert refused.exit_code == 2 and "has '\\r' as character 3 of 6" in refused.output
+    assert not busy.keys

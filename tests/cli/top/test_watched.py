@@ -7,6 +7,7 @@ from live_news import engine, event, request, said, stats
 
 from turnout.cli.top.rows import SORTS, engine_figures, requests_shown
 from turnout.cli.top.watched import Watched, percentiles
+from turnout.core.types.live.news import LiveKV
 
 
 def of(watched: Watched, sort: str = "state", chosen: str = "") -> list[str]:
@@ -93,6 +94,36 @@ def test_an_engine_that_began_again_keeps_only_what_it_tells() -> None:
     watched.hear(event(101.0, engine(began=True, requests=[request("a", "waiting", resumed=True)])))
     watched.hear(event(105.0, engine()))
     assert of(watched) == ["a"]
+
+
+def test_an_engine_shows_no_figures_of_the_one_that_died_before_it() -> None:
+    """Previously, RUN and KV stayed those of the dead engine until the new one had computed a step."""
+    watched = Watched()
+    watched.hear(
+        event(
+            100.0,
+            engine(stats=stats(9, running=4), kv=LiveKV(unit=16, capacity=1000, free=400, held=600)),
+            first=True,
+        )
+    )
+    (one,) = watched.engines.values()
+    assert one.stats.running == 4 and one.kv_use == pytest.approx(0.6) and one.kv is not None
+    watched.hear(event(101.0, engine(state="restarting", stats=stats(9, running=4))))
+    assert one.stats.running == 0 and one.kv_use is None and one.kv is None
+    watched.hear(event(101.2, engine(state="restarting", stats=stats(9, running=4))))
+    assert one.stats.running == 0, "they are told again as long as no other engine has begun"
+    watched.hear(event(109.0, engine(began=True)))
+    assert one.stats.running == 0 and one.kv_use is None
+    watched.hear(event(110.0, engine(stats=stats(1, running=1))))
+    assert one.stats.running == 1 and one.rate("steps", 110.0) is None
+
+
+def test_an_engine_that_is_replaced_without_a_word_shows_no_figures_of_the_one_before() -> None:
+    watched = Watched()
+    watched.hear(event(100.0, engine(stats=stats(9, running=4)), first=True))
+    watched.hear(event(101.0, engine(began=True)))
+    (one,) = watched.engines.values()
+    assert one.stats.running == 0 and one.kv_use is None
 
 
 def test_order_and_choice_of_requests() -> None:

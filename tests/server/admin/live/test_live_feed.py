@@ -23,8 +23,9 @@ from running_server import RunningServer, Start, eventually
 
 from turnout.config import EngineConfig
 from turnout.core.types.live.event import LiveEngine, LiveEvent
-from turnout.core.types.live.news import LiveRequest, StepTrace
+from turnout.core.types.live.news import EngineNews, LiveKV, LiveRequest, StepTrace
 from turnout.server.admin.live import feed as feed_module
+from turnout.server.admin.live.engine import EngineKey, WatchedEngine
 from turnout.server.admin.live.feed import LiveFeed
 from turnout.server.admin.live.parts import MAX_BYTES, encoded
 from turnout.server.fleet.models.models import Models
@@ -236,6 +237,14 @@ def test_an_event_of_a_thousand_requests_comes_in_parts_below_the_bound() -> Non
     assert [bool(each.get("began")) for each in engines] == [True] + [False] * (len(engines) - 1)
     for name, whole in (("requests", 1000), ("spans", 1000), ("steps", 250)):
         assert sum(len(each.get(name, [])) for each in engines) == whole
+
+
+def test_those_who_begin_to_watch_are_not_told_of_the_memory_of_an_engine_that_died() -> None:
+    engine = WatchedEngine(EngineKey("m", "base", "0"), {})
+    engine.hear(EngineNews(at=1.0, kv=LiveKV(unit=16, capacity=64, free=16, held=48)))
+    assert engine.whole().kv is not None
+    engine.hear(EngineNews(at=2.0, began=True))
+    assert engine.whole().kv is None
 
 
 def test_progress_of_a_thousand_requests_is_one_event() -> None:
