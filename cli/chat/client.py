@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -18,17 +19,25 @@ from turnout.lab.load.authorization import authorization
 from turnout.lab.load.bounded_read import read_beginning
 from turnout.lab.load.event_reader import MOST_CHARACTERS, EventReader, error_message, error_text
 
-__all__ = ["ChatClient", "ChatError", "Message"]
+__all__ = ["ChatClient", "ChatError", "ContextExceeded", "Message"]
 
 Message = Mapping[str, Any]
 """``{"role": …, "content": …}``."""
 
 CONNECT_SECONDS = 10
 """The timeout for connecting. Then there is none: the first token of a long prompt takes a while."""
+CONTEXT = (b"context length", b"context_length", b"context size", b"context_size")
+"""What servers name in the refusal of a conversation that their model's context does not hold."""
+RESET = (errno.ECONNRESET, errno.EPIPE)
+BROKEN_OFF = "the server ended the connection in the middle of the answer"
 
 
 class ChatError(TurnoutError):
-    """The server cannot be reached, or refused."""
+    """The server cannot be reached, or refused, or ended its answer early."""
+
+
+class ContextExceeded(ChatError):
+    """The server refused messages that the model's context does not hold."""
 
 
 class ChatClient:
@@ -52,7 +61,10 @@ class ChatClient:
             raise ChatError(f"the server at {self.url} is not compatible with OpenAI's API") from None
 
     def answer(self, messages: Sequence[Message], parameters: Mapping[str, Any]) -> Generator[Piece]:
-        """The answer, piece by piece; closing the iterator early makes the server stop."""
+        """The answer, piece by piece; closing the iterator early makes the server stop.
+
+        Raises ChatError, also where the stream ends before the server has said that the answer does.
+        """
         body = _encoded({**parameters, "messages": list(messages), "stream": True})
         with self._reaching(), asyncio.Runner() as runner:  # which closes the connection when it ends
             pieces = self._pieces(body)
@@ -69,14 +81,17 @@ class ChatClient:
             return await read_beginning(response)
 
     async def _pieces(self, body: bytes) -> AsyncGenerator[Piece]:
-        reader = EventReader(_Chunk)
+        reader, finished = EventReader(_Chunk), False
         async with self._request("POST", "/v1/chat/completions", body) as response:
             async for data in response.content.iter_any():
                 for chunk in _decoded(reader, data):
                     for piece in chunk.pieces():
+                        finished = finished or piece.finish_reason is not None
                         yield piece
                 if reader.done:
                     return
+        if not finished:
+            raise ChatError(BROKEN_OFF)
 
     @asynccontextmanager
     async def _request(
@@ -92,8 +107,7 @@ class ChatClient:
             session.request(method, http_url(self.url) + path, data=body, allow_redirects=False) as response,
         ):
             if response.status >= 400:
-                reason = error_text(await read_beginning(response)) or response.reason
-                raise ChatError(f"the server refused ({response.status}): {reason}")
+                raise _refusal(response, await read_beginning(response))
             yield response
 
     @contextmanager
@@ -110,9 +124,19 @@ class ChatClient:
             raise ChatError(
                 f"no server answers at {self.url} ({error}); start one with: turnout serve"
             ) from None
+        except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
+            raise ChatError(BROKEN_OFF) from None
         except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError, too
+            if isinstance(error, OSError) and error.errno in RESET:
+                raise ChatError(BROKEN_OFF) from None
             reason = describe_error(error)[:MOST_CHARACTERS]
             raise ChatError(f"the connection to {self.url} failed: {reason}") from None
+
+
+def _refusal(response: aiohttp.ClientResponse, body: bytes) -> ChatError:
+    reason = error_text(body) or response.reason
+    kind = ContextExceeded if any(words in body.lower() for words in CONTEXT) else ChatError
+    return kind(f"the server refused ({response.status}): {reason}")
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
@@ -137,6 +161,7 @@ async def _close(pieces: AsyncGenerator[Piece]) -> None:
 
 class _Choice(msgspec.Struct):
     delta: Piece
+    finish_reason: str | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -152,6 +177,8 @@ class _Chunk(msgspec.Struct):
             raise ChatError(f"the server stopped with an error: {error_message(self.error)}")
         if self.choices is None:
             raise ChatError("the server did not send a chat completion: there are no choices")
+        for choice in self.choices:
+            choice.delta.finish_reason = choice.finish_reason
         return [choice.delta for choice in self.choices]
 
 

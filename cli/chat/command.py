@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.chat.client import ChatClient, ChatError
+from turnout.cli.chat.client import ChatClient, ChatError, ContextExceeded
 from turnout.cli.chat.conversation import Conversation
 from turnout.cli.chat.prompt import MULTILINE_HELP, read_prompt
 from turnout.cli.chat.terminal import Terminal
@@ -76,12 +76,12 @@ def _converse(conversation: Conversation, screen: Terminal) -> None:
         except KeyboardInterrupt:
             click.echo("\n(Ctrl-D or /exit leaves)")
             continue
-        if prompt.strip() in ("/exit", "/quit"):
+        if prompt.command in ("/exit", "/quit"):
             return
-        if prompt.startswith("/"):
-            click.echo(_obey(conversation, prompt.strip()))
-        elif prompt.strip():
-            _show_answer(conversation, prompt, screen)
+        if prompt.command:
+            click.echo(_obey(conversation, prompt.command))
+        elif prompt.text.strip():
+            _show_answer(conversation, prompt.text, screen)
 
 
 def _obey(conversation: Conversation, order: str) -> str:
@@ -96,17 +96,24 @@ def _show_answer(conversation: Conversation, prompt: str, screen: Terminal) -> N
     try:
         complete = conversation.ask(prompt, screen)
     except ChatError as error:
+        screen.end_line()
         click.echo(f"Error: {printable(str(error))}", err=True)
+        if isinstance(error, ContextExceeded) and conversation.history:
+            click.echo("(/reset begins a new conversation)", err=True)
     else:
-        click.echo("" if complete else " (stopped)")
+        screen.end("" if complete else " (stopped)")
 
 
 def _answer_lines(conversation: Conversation, screen: Terminal) -> None:
     try:
         for line in sys.stdin:
             if prompt := line.strip():
+                screen.begin()
                 if not conversation.ask(prompt, screen):
                     raise KeyboardInterrupt
-                click.echo()
+                screen.end()
+    except ChatError:
+        screen.end_line()
+        raise
     except UnicodeDecodeError as error:
         raise ChatError(f"the input is not {error.encoding} text: {error.reason}") from None

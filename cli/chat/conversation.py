@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from turnout.cli.chat.answer import Answer, Call
-from turnout.cli.chat.client import ChatClient, Message
+from turnout.cli.chat.client import ChatClient, ContextExceeded, Message
 from turnout.cli.chat.toolbox import Toolbox
 
 __all__ = ["Conversation", "Screen"]
@@ -34,6 +34,9 @@ class Screen(Protocol):
     def result(self, text: str) -> None:
         """Shows what a call gave."""
 
+    def cut(self, reason: str) -> None:
+        """Shows that the answer is not whole; `reason` is the server's word for why."""
+
     def gave_up(self, rounds: int) -> None:
         """Shows that the model may not call any more."""
 
@@ -55,6 +58,7 @@ class Conversation:
         """Shows the answer as it arrives, and runs what it calls. Returns False if Ctrl-C cut it short.
 
         The prompt and all that follows, even a cut answer, join the history. An error leaves it unchanged.
+        Raises ChatError.
         """
         said: list[Message] = [{"role": "user", "content": prompt}]
         complete = False
@@ -83,10 +87,16 @@ class Conversation:
                     answer.add(piece)
                     if piece.thought:
                         screen.thought(piece.thought)
-                    if piece.content:
-                        screen.text(piece.content)
+                    if shown := (piece.content or "") + (piece.refusal or ""):
+                        screen.text(shown)
         except KeyboardInterrupt:
             return answer, False
+        except ContextExceeded as error:
+            if not self.history:
+                raise
+            raise ContextExceeded(f"the conversation fills the model's context: {error}") from None
+        if answer.cut is not None:
+            screen.cut(answer.cut)
         return answer, True
 
     def _run(self, calls: list[Call], screen: Screen) -> tuple[list[Message], bool]:

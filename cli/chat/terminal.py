@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import click
@@ -14,6 +15,11 @@ __all__ = ["Terminal"]
 
 MOST_SHOWN = 300
 """Characters of a call or of a result that are shown."""
+CUTS = {
+    "length": "cut off: max_tokens or the context is reached",
+    "content_filter": "cut off: by the server's content filter",
+}
+"""What `finish_reason` means."""
 
 
 class Terminal:
@@ -24,6 +30,8 @@ class Terminal:
         self._always = always
         self._shown = ""
         """What the line ends in, and of which kind."""
+        self._over = False
+        """The answer's line is ended."""
 
     @property
     def interactive(self) -> bool:
@@ -33,11 +41,11 @@ class Terminal:
         if self._shown == "thought":
             click.echo("\n")
         self._write(printable(piece) if self.interactive else piece)
-        self._shown = "text"
+        self._shown, self._over = "text", False
 
     def thought(self, piece: str) -> None:
         if self.interactive:
-            self._write(click.style(printable(piece), dim=True))
+            self._write(_styled(printable(piece), dim=True))
             self._shown = "thought"
 
     def allows(self, call: Call) -> bool:
@@ -65,9 +73,24 @@ class Terminal:
     def gave_up(self, rounds: int) -> None:
         self._beside(f"(stopped after {rounds} rounds of calls)")
 
+    def cut(self, reason: str) -> None:
+        self.end_line()
+        click.echo(printable(f"({CUTS.get(reason, f'the answer ended: {reason}')})"), err=True)
+
     def begin(self) -> None:
         """An answer begins."""
-        self._shown = ""
+        self._shown, self._over = "", False
+
+    def end_line(self) -> None:
+        """What follows is not of the answer."""
+        if self._shown:
+            click.echo()
+            self._shown, self._over = "", True
+
+    def end(self, note: str = "") -> None:
+        """The answer is over; it has a line, even where it is empty."""
+        if note or not self._over:
+            click.echo(note)
 
     def _beside(self, line: str, **style: bool) -> None:
         """A line beside the answer; in a pipe, to standard error."""
@@ -76,12 +99,18 @@ class Terminal:
             return
         if self._shown:
             click.echo()
-        click.echo(click.style(printable(line), **style))
+        click.echo(_styled(printable(line), **style))
         self._shown = ""
 
     def _write(self, text: str) -> None:
         click.echo(text, nl=False)
         sys.stdout.flush()
+
+
+def _styled(text: str, **style: bool) -> str:
+    """The text in a style, unless the user wants none, or the terminal knows none."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else click.style(text, **style)
 
 
 def _arguments(call: Call) -> str:

@@ -75,7 +75,7 @@ def _loaded(file: Path) -> ModuleType:
     sys.modules[MODULE] = module  # type hints are looked up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = [
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
         ]
@@ -89,7 +89,10 @@ def _result(function: Function, arguments: Mapping[str, Any]) -> str:
         value = function(**arguments)
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
-    except Exception as error:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        text.encode()  # half of a surrogate pair cannot be sent
+    except KeyboardInterrupt:  # the user stops the call
+        raise
+    except BaseException as error:  # `sys.exit`, too, or a value that JSON cannot write
         return f"Error: {type(error).__name__}: {error}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MOST_RESULT else f"{text[:MOST_RESULT]}… (cut off)"

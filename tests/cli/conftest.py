@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -24,6 +24,10 @@ class FakeServer:
     """Seconds between words."""
     turns: list[list[dict[str, Any]]] = field(default_factory=list)
     """Answers, as deltas, which are given in this order; then it says again what was said."""
+    finish_reason: str | None = None
+    """Why answers end, if it is said."""
+    ending: Literal["done", "silent", "broken"] = "done"
+    """Answers end by [DONE], or without it, or in the middle of the body."""
     cut: threading.Event = field(default_factory=threading.Event)
     """Set when a client left in the middle of an answer."""
 
@@ -56,6 +60,9 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901
             prompt = body["messages"][-1]["content"]
             if prompt == "refuse":
                 self._reply(400, json.dumps({"error": {"message": "too long by 3 tokens"}}))
+            elif prompt == "too much":
+                message = "the prompt has 600 tokens, but the context length is 512; shorten the prompt"
+                self._reply(400, json.dumps({"error": {"message": message}}))
             else:
                 words = [{"content": f"{word} "} for word in f"You said: {prompt}".split(" ")]
                 self._stream(prompt, fake.turns.pop(0) if fake.turns else words)
@@ -69,6 +76,8 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901
         def _stream(self, prompt: str, deltas: list[dict[str, Any]]) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
+            if fake.ending == "broken":
+                self.send_header("Content-Length", "1000000")
             self.end_headers()
             try:
                 self._event({"choices": [{"delta": {"role": "assistant"}}]})
@@ -77,7 +86,10 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901
                     time.sleep(fake.pause)
                 if prompt == "break":
                     self._event({"error": {"message": "the engine is gone"}})
-                self.wfile.write(b"data: [DONE]\n\n")
+                if fake.finish_reason is not None:
+                    self._event({"choices": [{"delta": {}, "finish_reason": fake.finish_reason}]})
+                if fake.ending == "done":
+                    self.wfile.write(b"data: [DONE]\n\n")
             except OSError:
                 fake.cut.set()
 

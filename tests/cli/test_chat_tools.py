@@ -55,6 +55,24 @@ def fail() -> None:
     """Fails."""
     raise ValueError("no way")
 
+def leave() -> str:
+    """Leaves."""
+    raise SystemExit(3)
+
+def pairs() -> dict:
+    """Has keys that JSON has not."""
+    return {(1, 2): 3}
+
+def half() -> str:
+    """Is no text."""
+    return "a\\ud800"
+
+def circle() -> list:
+    """Contains itself."""
+    found = []
+    found.append(found)
+    return found
+
 def flood() -> str:
     """Says much."""
     return "x" * 100_000
@@ -97,7 +115,9 @@ def test_a_call_runs_and_its_result_goes_back(fake_server: FakeServer, file: Pat
     assert done.stderr.splitlines() == ["add(a=2, b=3)", "→ 5"]
     first, second = fake_server.requests
     names = [tool["function"]["name"] for tool in first["tools"]]
-    assert names == ["add", "nap", "shout", "fail", "flood"], "no imported function, and none that is hidden"
+    assert names == ["add", "nap", "shout", "fail", "leave", "pairs", "half", "circle", "flood"], (
+        "no imported function, and none that is hidden"
+    )
     add = first["tools"][0]["function"]
     assert add["description"] == "Adds two numbers." and add["parameters"]["required"] == ["a", "b"]
     asked, called, result = second["messages"]
@@ -111,6 +131,19 @@ def test_several_calls_of_an_answer(fake_server: FakeServer, file: Path) -> None
     chat(fake_server, "go\n", "--tools", file, "--yes")
     results = [message["content"] for message in fake_server.requests[1]["messages"][2:]]
     assert results[0] == "2" and json.loads(results[1]) == {"shouted": "HI", "ok": True}
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1, "b"', "[1, 2]", ""])
+def test_a_call_that_is_cut_off_goes_back_without_arguments_and_the_turn_goes_on(
+    fake_server: FakeServer, file: Path, arguments: str
+) -> None:
+    """Servers refuse a history with arguments that are no JSON object."""
+    fake_server.turns = [calling(("add", arguments)), [{"content": "Again."}]]
+    done = chat(fake_server, "go\n", "--tools", file, "--yes")
+    assert done.exit_code == 0 and done.stdout == "Again.\n" and "→ Error: " in done.stderr
+    _, called, result = fake_server.requests[1]["messages"]
+    assert called["tool_calls"][0]["function"] == {"name": "add", "arguments": "{}"}
+    assert result["content"].startswith("Error: ")
 
 
 def test_the_loop_ends(fake_server: FakeServer, file: Path) -> None:
@@ -136,6 +169,10 @@ def test_without_a_terminal_nobody_can_be_asked(fake_server: FakeServer, file: P
         ("add", "[1, 2]", "Error: "),
         ("fail", "{}", "Error: ValueError: no way"),
         ("fail", "", "Error: ValueError: no way"),
+        ("leave", "{}", "Error: SystemExit: 3"),
+        ("pairs", "{}", "Error: TypeError: keys must be str"),
+        ("half", "{}", "Error: UnicodeEncodeError: "),
+        ("circle", "{}", "Error: ValueError: Circular reference"),
         ("_hidden", "{}", "Error: there is no function '_hidden'; there are add, nap"),
         ("floor", '{"x": 1}', "Error: there is no function 'floor'"),
     ],
@@ -155,6 +192,7 @@ def test_a_long_result_is_cut(file: Path) -> None:
         ("def f(:\n", "SyntaxError"),
         ("\n\n1 / 0\n", "line 3: ZeroDivisionError"),
         ("import nothing_like_this\n", "ModuleNotFoundError"),
+        ("import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
         ('def f(a):\n    """Has no type."""\n', "the function f cannot become a tool"),
         ("def f(a: int): ...\n", "the function f cannot become a tool"),
     ],
