@@ -22,7 +22,10 @@ __all__ = ["RANGES", "SamplingParams", "concrete_seed"]
 class SamplingParams(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """How a request's tokens are chosen and when they end. Names and meanings are vLLM's."""
+    """How a request's tokens are chosen and when they end. Names and meanings are vLLM's.
+
+    None for a list or a dictionary counts as not given. Raises RequestError, with the field's name.
+    """
 
     n: int = 1
     """Choices to return for one prompt."""
@@ -88,6 +91,7 @@ class SamplingParams(
 
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
+        self._take_mappings()
         for name, kind, low, high in RANGES:
             value: Any = getattr(self, name)
             if value is None and name in _OPTIONAL:
@@ -116,11 +120,22 @@ class SamplingParams(
             value: Any = getattr(self, name)
             if name == "stop" and isinstance(value, str):
                 value = (value,)
-            if value is None and name in _OPTIONAL:
-                continue
+            if value is None:
+                if name in _OPTIONAL:
+                    continue
+                value = ()
             msgspec.structs.force_setattr(self, name, _as_tuple(name, value))
         words = tuple(_as_tuple("bad_words_token_ids", word) for word in self.bad_words_token_ids)
         msgspec.structs.force_setattr(self, "bad_words_token_ids", words)
+
+    def _take_mappings(self) -> None:
+        for name in ("logit_bias", "extra_args"):
+            if getattr(self, name) is None:
+                msgspec.structs.force_setattr(self, name, {})
+        if not isinstance(self.logit_bias, dict):
+            raise RequestError(
+                f"logit_bias must be a dictionary, not {_short(self.logit_bias)}", "logit_bias"
+            )
 
     def _check_structured_outputs(self) -> None:
         name = "structured_outputs"

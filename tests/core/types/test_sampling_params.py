@@ -153,9 +153,7 @@ def test_a_form_that_cannot_be_meant_is_refused(given: dict[str, Any], message: 
     assert refusal.value.param == "structured_outputs"
 
 
-@pytest.mark.parametrize(
-    "given", [None, 5, {5: 5}, {"x": None}, {"x": {}}, {"x": [1, math.nan]}, {"x": 2**63}]
-)
+@pytest.mark.parametrize("given", [5, {5: 5}, {"x": None}, {"x": {}}, {"x": [1, math.nan]}, {"x": 2**63}])
 def test_extra_arguments_are_plain_data(given: Any) -> None:
     with pytest.raises(RequestError, match=r"extra arguments? .*must be") as refusal:
         SamplingParams(extra_args=given)
@@ -167,3 +165,18 @@ def test_extra_arguments_travel_as_they_are() -> None:
         extra_args={"n": 3, "share": 0.5, "words": ["一", "two"], "on": True, "low": -(2**63)}
     )
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["stop", "stop_token_ids", "bad_words", "bad_words_token_ids", "logit_bias", "extra_args"],
+)
+def test_none_counts_as_not_given_where_it_is_vllms_default(name: str) -> None:
+    """It was refused, or a TypeError."""
+    assert SamplingParams(**{name: None}) == SamplingParams()
+
+
+def test_a_bias_that_is_no_dictionary_is_refused() -> None:
+    """It was an AttributeError."""
+    with pytest.raises(RequestError, match=r"logit_bias must be a dictionary, not \[5\]"):
+        SamplingParams(logit_bias=[5])  # type: ignore[arg-type]
