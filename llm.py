@@ -12,14 +12,15 @@ import msgspec
 
 from turnout.config import EngineConfig
 from turnout.config.engine import MAX_COUNT
-from turnout.core.errors import EngineError, RequestError
+from turnout.core.errors import EngineError, RequestError, TurnoutError, map_numbered
+from turnout.core.turns import Turns
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.pooling import PoolingParams
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams, concrete_seed
 from turnout.text.prompt.given_conversations import Message, given_conversations
-from turnout.text.prompt.given_prompts import Given, Prompt, given_prompts
+from turnout.text.prompt.given_prompts import Given, Prompt, given_prompts, given_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,6 +111,9 @@ class RequestOutput:
 class LLM:
     """A model, and the policies that serve it. Arguments are the fields of `EngineConfig`.
 
+    Calls from several threads take turns: each has the engine alone until its prompts are done. The prompts
+    of one call are served together, so one call with many prompts is faster than many calls.
+
     Raises ConfigError or ModelError for a configuration or a model that cannot work.
     """
 
@@ -127,6 +131,7 @@ class LLM:
         self.tokenizer: Tokenizer = load_tokenizer(assembled.folder, self.config.chat_template)
         self._format = ModelFormat(self.tokenizer, self.ready.output_format, self.ready.eos_token_ids)
         self._templates = TemplateProcesses()
+        self._turns = Turns()
         self._ids = itertools.count()
 
     def default_params(self, **given: Any) -> SamplingParams:
@@ -136,7 +141,7 @@ class LLM:
     def generate(
         self,
         prompts: Given | Iterable[Given],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: SamplingParams | Iterable[SamplingParams] | None = None,
         *,
         cache_salt: str = "",
         progress: bool = True,
@@ -147,20 +152,25 @@ class LLM:
 
         Requests share computed prefixes only with requests of the same `cache_salt`.
 
-        Raises RequestError, before anything runs, for a prompt that cannot be served.
+        Raises RequestError, before anything runs, for arguments or a prompt that cannot be served. Where a
+        prompt fails while it runs, such as beams that find fewer texts than `n`, the others are finished;
+        then RequestError or, if the engine is at fault, EngineError is raised, whose `outputs` has what the
+        others became, and None for each that failed. Of several prompts, an error names one by its number,
+        counted from 0.
         """
         listed = given_prompts(prompts)
         params = self._params_for(len(listed), sampling_params)
-        return self._answers(
-            [self._request(prompt, p, cache_salt) for prompt, p in zip(listed, params, strict=True)], progress
-        )
+        _check_salt(cache_salt)
+        pairs = list(zip(listed, params, strict=True))
+        requests = map_numbered("prompt", lambda pair: self._request(*pair, cache_salt), pairs)
+        return self._answers("prompt", requests, progress)
 
     def chat(
         self,
         messages: Iterable[Message] | Iterable[Iterable[Message]],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: SamplingParams | Iterable[SamplingParams] | None = None,
         *,
-        tools: Sequence[Offer] | None = None,
+        tools: Iterable[Offer] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         cache_salt: str = "",
@@ -169,23 +179,28 @@ class LLM:
         """Answer one conversation or several, each a list of ``{"role": …, "content": …}``.
 
         A chat template is a program of the model's folder: it runs in a process of its own, in little time
-        and memory. Raises RequestError where it takes more, or cannot render a conversation.
+        and memory. Raises RequestError where it takes more, or cannot render a conversation, and what
+        `generate` raises.
 
         tools: functions with type hints and docstrings, or OpenAI's form; calls are valid by construction.
         tool_choice: ``auto``, ``none``, ``required``, a function's name, or OpenAI's form.
-        chat_template_kwargs: variables for the chat template, such as ``{"enable_thinking": False}``.
+        chat_template_kwargs: variables for the chat template, such as ``{"enable_thinking": False}``; not
+        those that Turnout sets, such as ``tools``.
         """
         from turnout.text.prompt.function_tools import described
+        from turnout.text.prompt.template_variables import given_variables
         from turnout.text.prompt.tool_request import offered_tools
 
         several = given_conversations(messages)
-        offered = offered_tools(described(tools) if tools else None, tool_choice)
+        offered = offered_tools(None if tools is None else described(tools) or None, tool_choice)
         params = self._params_for(len(several), sampling_params)
-        chats = [
-            self._chat(conversation, p, offered, chat_template_kwargs or {}, cache_salt)
-            for conversation, p in zip(several, params, strict=True)
-        ]
-        return self._answers(chats, progress)
+        variables = given_variables(chat_template_kwargs)
+        _check_salt(cache_salt)
+        pairs = list(zip(several, params, strict=True))
+        chats = map_numbered(
+            "conversation", lambda pair: self._chat(*pair, offered, variables, cache_salt), pairs
+        )
+        return self._answers("conversation", chats, progress)
 
     def embed(
         self,
@@ -213,15 +228,15 @@ class LLM:
         return [dict(zip(work.facts.labels, each.tolist(), strict=True)) for each in scored]
 
     def score(
-        self, query: str | Sequence[str], texts: str | Sequence[str], *, prompt_name: str | None = None
+        self, query: str | Iterable[str], texts: str | Iterable[str], *, prompt_name: str | None = None
     ) -> list[float]:
         """How well each of `texts` answers `query`, or the query in its place in a list of as many.
 
         prompt_name: of the instruction that a reranker's folder has for it, or of what an embedder's has for
         queries.
         """
-        texts = [texts] if isinstance(texts, str) else texts
-        queries = [query] * len(texts) if isinstance(query, str) else list(query)
+        texts = given_texts(texts, "texts")
+        queries = [query] * len(texts) if isinstance(query, str) else given_texts(query, "query")
         if len(queries) != len(texts):
             raise RequestError(f"{len(queries)} queries need as many texts, not {len(texts)}", "texts")
         return self._pooling().scores(list(zip(queries, texts, strict=True)), prompt_name)
@@ -231,32 +246,46 @@ class LLM:
     def _pooling(self) -> OfflinePooling:
         from turnout.runner.pooling.offline import OfflinePooling
 
-        return OfflinePooling(self.engine, self.ready, self.tokenizer)
+        return OfflinePooling(self.engine, self.ready, self.tokenizer, self._turns)
 
     def _params_for(
-        self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
+        self, count: int, given: SamplingParams | Iterable[SamplingParams] | None
     ) -> Sequence[SamplingParams]:
         if given is None or isinstance(given, SamplingParams):
             return [given or self.default_params()] * count
-        if len(given) != count:
+        field = "sampling_params"
+        if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
             raise RequestError(
-                f"{count} prompts need as many sampling_params, not {len(given)}", "sampling_params"
+                f"{field} is a SamplingParams, or one for each prompt, not {type(given).__name__}", field
             )
-        return given
+        params = list(given)
+        if len(params) != count:
+            raise RequestError(f"{count} prompts need as many {field}, not {len(params)}", field)
+        for number, each in enumerate(params):
+            if not isinstance(each, SamplingParams):
+                raise RequestError(f"{field}[{number}] is a SamplingParams, not {type(each).__name__}", field)
+        return params
 
-    def _answers(self, requests: Sequence[_PromptRequest], progress: bool) -> list[RequestOutput]:
+    def _answers(self, what: str, requests: Sequence[_PromptRequest], progress: bool) -> list[RequestOutput]:
+        """What the requests become. what: what errors call them."""
+        self._turns.take(lambda: self._serve(what, requests, progress))
+        failed = {number: request.error for number, request in enumerate(requests) if request.error}
+        if failed:
+            outputs = [None if request.error else request.result() for request in requests]
+            raise _with_outputs(what, failed, outputs)
+        return [request.result() for request in requests]
+
+    def _serve(self, what: str, requests: Sequence[_PromptRequest], progress: bool) -> None:
         from turnout.kernels.threads import give_back_threads
 
         try:
-            for request in requests:
-                self.engine.add(request.spec)
+            map_numbered(what, lambda request: self.engine.add(request.spec), requests)
             self._run({request.spec.id: request for request in requests}, progress)
         finally:
             # However the loop ends, even by an interrupt, the next call starts with an idle engine.
             for request in requests:
                 self.engine.abort(request.spec.id)
             give_back_threads()
-        return [request.result() for request in requests]
 
     def _chat(
         self,
@@ -302,17 +331,18 @@ class LLM:
         text = prompt if isinstance(prompt, str) else None
         return _PromptRequest(spec, params, text, self, splitter, shown)
 
-    def _run(self, requests: dict[str, _PromptRequest], progress: bool) -> None:
+    def _run(self, left: dict[str, _PromptRequest], progress: bool) -> None:
         from tqdm import tqdm
 
-        with tqdm(total=len(requests), desc="requests", disable=None if progress else True) as bar:
-            left = len(requests)
+        with tqdm(total=len(left), desc="requests", disable=None if progress else True) as bar:
             while left and self.engine.busy:
                 for delta in self.engine.step():
-                    request = requests.get(delta.request_id)
+                    request = left.get(delta.request_id)
                     if request is not None and request.add(delta):
-                        left -= 1
+                        del left[delta.request_id]
                         bar.update()
+        for request in left.values():
+            request.error = EngineError("the engine ended it without an answer, as after Engine.abort")
 
 
 class _PromptRequest:
@@ -348,13 +378,16 @@ class _PromptRequest:
         if splitter is not None:
             self._texts = [SplitText(text, splitter(), singly=bool(spec.params.stop)) for text in texts]
         self._open = spec.params.n
+        self.error: TurnoutError | None = None
+        """Why it has failed, if it has."""
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 
     def add(self, delta: Delta) -> bool:
         """Add what a step brought; returns True when the request has ended."""
         if delta.error:
             invalid = delta.error_kind == "invalid"
-            raise RequestError(delta.error, delta.error_param) if invalid else EngineError(delta.error)
+            self.error = RequestError(delta.error, delta.error_param) if invalid else EngineError(delta.error)
+            return True
         if delta.prompt_logprobs is not None:
             self._prompt_logprobs = [None, *(dict(self._named(score)) for score in delta.prompt_logprobs)]
         output, text = self._outputs[delta.index], self._texts[delta.index]
@@ -401,6 +434,26 @@ class _PromptRequest:
     def _named(self, entry: TokenLogprobs) -> Iterator[tuple[int, Logprob]]:
         for token, logprob, rank in entry.ranked():
             yield token, Logprob(logprob, rank, self._llm.tokenizer.token_text(token))
+
+
+def _check_salt(salt: object) -> None:
+    if not isinstance(salt, str):
+        raise RequestError(
+            f"cache_salt is a text, not {type(salt).__name__}; leave it out to share with all that do",
+            "cache_salt",
+        )
+
+
+def _with_outputs(
+    what: str, failed: Mapping[int, TurnoutError], outputs: Sequence[RequestOutput | None]
+) -> TurnoutError:
+    """The first of the errors, which tells how many there are, and has what the others became."""
+    number, error = next(iter(failed.items()))
+    if len(outputs) > 1:
+        more = f" ({len(failed) - 1} others failed, too)" if len(failed) > 1 else ""
+        error.args = (f"{what} {number}: {error}{more}",)
+    error.outputs = outputs
+    return error
 
 
 def _add_parts(output: CompletionOutput, events: Iterable[Event]) -> None:

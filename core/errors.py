@@ -21,8 +21,9 @@ TurnoutError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 __all__ = [
     "CollectiveError",
@@ -44,11 +45,22 @@ __all__ = [
     "as_plugin_errors",
     "describe_error",
     "did_you_mean",
+    "map_numbered",
 ]
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+
 class TurnoutError(Exception):
-    """The base of all errors. Its message says what was wrong, what was expected and what to do."""
+    """The base of all errors. Its message says what was wrong, what was expected and what to do.
+
+    ``outputs``: where a prompt of a call of `LLM` failed while others ran, the output of each prompt in its
+    place, and None in that of one that failed; None: there are no outputs.
+    """
+
+    outputs: Sequence[object] | None = None
 
 
 class ConfigError(TurnoutError):
@@ -153,6 +165,23 @@ def as_plugin_errors(plugin: str) -> Iterator[None]:
         raise
     except BaseException as error:  # as `plugin_errors` has it, such as `sys.exit`
         raise PluginError(f"{plugin} failed: {describe_error(error)}") from error
+
+
+def map_numbered(what: str, make: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Returns what `make` makes of each item.
+
+    what: the items' name, such as ``prompt``. A RequestError tells which item is at fault, counted from 0;
+    where there is only one, it stays as it is.
+    """
+    made = []
+    for number, item in enumerate(items):
+        try:
+            made.append(make(item))
+        except RequestError as error:
+            if len(items) > 1:
+                error.args = (f"{what} {number}: {error}",)
+            raise
+    return made
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from turnout import LLM, SamplingParams
-from turnout.core.errors import ConfigError, ModelError, RequestError
+from turnout.core.errors import ConfigError, EngineError, ModelError, RequestError
 from turnout.text.tokenizer import Tokenizer
 
 PROMPTS = ["def add(a, b):\n", "import os\n\n# 你好，世界 🙂\nfor name in", "class Stack:\n    def push(self"]
@@ -222,7 +227,7 @@ def test_a_template_without_end_is_ended(llm: LLM, monkeypatch: pytest.MonkeyPat
 
 def test_messages_that_are_no_plain_data(llm: LLM) -> None:
     with pytest.raises(RequestError, match="something else than texts, numbers and lists"):
-        llm.chat([{"role": "user", "content": object()}], GREEDY, progress=False)
+        llm.chat([{"role": "user", "content": "x", "name": object()}], GREEDY, progress=False)
 
 
 def test_defaults_are_the_checkpoints_and_the_decodings() -> None:
@@ -291,3 +296,210 @@ def test_prompts_share_computed_prefixes_only_with_the_same_salt(llm: LLM) -> No
 
     assert [found("red"), found("blue"), found("")] == [0, 0, 0]
     assert found("red") == found("") > 16
+
+
+FEW = SamplingParams(temperature=0, max_tokens=2)
+ONE_TEXT = SamplingParams(use_beam_search=True, n=4, allowed_token_ids=[5], max_tokens=8)
+"""Its beams find one text, where four are asked for."""
+HI = [{"role": "user", "content": "import os"}]
+
+
+def test_calls_from_several_threads_take_turns(llm: LLM) -> None:
+    """Each call stepped the engine of all and dropped the tokens of the others: texts were cut, or memory was
+    freed twice."""
+    prompts = [f"def f{number}(a):\n" for number in range(8)]
+    alone = [out.outputs[0].token_ids for out in llm.generate(prompts, GREEDY, progress=False)]
+
+    def call(number: int) -> tuple[list[int], int]:
+        (out,) = llm.generate(prompts[number], GREEDY, progress=False)
+        (vector,) = llm.embed(prompts[number], pooling="last")
+        return out.outputs[0].token_ids, len(vector)
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            found = list(pool.map(call, range(8)))
+            assert [tokens for tokens, _ in found] == alone and {size for _, size in found} == {256}
+
+
+def test_an_interrupted_call_gives_its_turn_back(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(llm.engine, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(PROMPTS, GREEDY, progress=False)
+    assert len(llm.generate(PROMPTS, FEW, progress=False)) == 3
+
+
+def test_a_call_in_the_midst_of_another_is_refused(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin, or the handler of a signal, would step an engine that is at a step."""
+    monkeypatch.setattr(llm.engine, "step", lambda: llm.generate("x", FEW, progress=False))
+    with pytest.raises(EngineError, match="this thread uses the engine already"):
+        llm.generate("x", FEW, progress=False)
+
+
+def test_a_process_forked_while_no_call_runs_may_go_on(llm: LLM) -> None:
+    llm.generate("x", FEW, progress=False)
+    assert _in_a_child(lambda: len(llm.generate("x", FEW, progress=False)) == 1)
+
+
+def test_a_process_forked_during_a_call_is_told(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for ever for a thread that it does not have."""
+    begun, ended, step = threading.Event(), threading.Event(), llm.engine.step
+
+    def held() -> object:
+        begun.set()
+        assert ended.wait(60)
+        return step()
+
+    def refused() -> bool:
+        with pytest.raises(EngineError, match="forked while a call used the engine"):
+            llm.generate("x", FEW, progress=False)
+        return True
+
+    monkeypatch.setattr(llm.engine, "step", held)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(llm.generate, "x", FEW, progress=False)
+        try:
+            assert begun.wait(60) and _in_a_child(refused)
+        finally:
+            ended.set()
+        assert call.result()[0].finished
+
+
+def test_a_request_that_is_ended_from_outside_is_an_error(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had so far was returned as its answer."""
+    step = llm.engine.step
+
+    def ending() -> object:
+        deltas = step()
+        llm.engine.abort_all()
+        return deltas
+
+    monkeypatch.setattr(llm.engine, "step", ending)
+    with pytest.raises(EngineError, match="ended it without an answer"):
+        llm.generate("x", GREEDY, progress=False)
+    monkeypatch.setattr(llm.engine, "step", lambda: llm.engine.abort_all() or [])
+    with pytest.raises(EngineError, match="ended a text without an answer"):
+        llm.embed("x", pooling="last")
+
+
+def test_a_prompt_that_fails_late_leaves_the_others_their_outputs(llm: LLM) -> None:
+    """The whole batch was lost, and nothing told which prompt it was."""
+    params = [GREEDY, ONE_TEXT, GREEDY]
+    with pytest.raises(RequestError, match=r"^prompt 1: n=4 choices were asked for, .* only 1$") as caught:
+        llm.generate(PROMPTS, params, progress=False)
+    first, failed, last = caught.value.outputs or ()
+    alone = llm.generate([PROMPTS[0], PROMPTS[2]], GREEDY, progress=False)
+    assert failed is None
+    assert [out.outputs[0].token_ids for out in (first, last)] == [out.outputs[0].token_ids for out in alone]
+    with pytest.raises(RequestError, match=r"^prompt 0: n=4 .*\(2 others failed, too\)$"):
+        llm.generate(PROMPTS, ONE_TEXT, progress=False)
+    with pytest.raises(RequestError, match=r"^n=4 choices"):
+        llm.generate(PROMPTS[0], ONE_TEXT, progress=False)
+    with pytest.raises(RequestError, match=r"^conversation 1: n=4 choices"):
+        llm.chat([HI, HI], [GREEDY, ONE_TEXT], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "message"),
+    [
+        (["a", None], FEW, "^prompt 1: a prompt is a text"),
+        (["a", [5] * 5000], FEW, "^prompt 1: the prompt has 5000 tokens"),
+        (["a", "b"], [FEW, SamplingParams(decoding="nope")], "^prompt 1: .*nope"),
+        ([[5] * 5000], FEW, "^the prompt has 5000 tokens"),
+    ],
+)
+def test_an_error_names_the_prompt_by_its_number(llm: LLM, prompts: Any, params: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        llm.generate(prompts, params, progress=False)
+    assert caught.value.outputs is None and not llm.engine.busy
+
+
+def test_parts_of_a_message_become_its_text(llm: LLM) -> None:
+    """Python's notation of the list was in the prompt."""
+    parts = [{"role": "user", "content": [{"type": "text", "text": "import os"}]}]
+    plain, same = llm.chat([HI, parts], FEW, progress=False)
+    assert plain.prompt_token_ids == same.prompt_token_ids
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([{"type": "image_url"}], r"messages\[0\].content: only parts of type 'text' are supported"),
+        ([{"type": "text"}], "is expected to have a text, which is a string"),
+        (5, "a string or a list of parts is expected"),
+    ],
+)
+def test_a_content_that_is_no_text_is_refused(llm: LLM, content: object, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        llm.chat([{"role": "user", "content": content}], FEW, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"tools": [1]}, "chat_template_kwargs: 'tools' cannot be given here"),
+        ({"messages": 1}, "'messages' cannot be given here"),
+        ({"add_generation_prompt": False}, "'add_generation_prompt' cannot be given here"),
+        ([1], "chat_template_kwargs are variables by their names"),
+        ({1: 2}, "chat_template_kwargs are variables by their names"),
+    ],
+)
+def test_variables_that_turnout_sets_cannot_be_given(llm: LLM, variables: Any, message: str) -> None:
+    """They replaced the conversation's own without a word, as the server never let them."""
+    with pytest.raises(RequestError, match=message):
+        llm.chat(HI, FEW, chat_template_kwargs=variables, progress=False)
+
+
+def test_a_variable_of_the_chat_template_may_have_any_other_name(llm: LLM) -> None:
+    """`template` was a TypeError."""
+    assert llm.chat(HI, FEW, chat_template_kwargs={"template": 1, "options": 2}, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda llm: llm.generate("a", {"temperature": 0}),
+            "sampling_params is a SamplingParams, .*, not dict",
+        ),
+        (lambda llm: llm.generate("a", 5), "sampling_params is a SamplingParams, .*, not int"),
+        (lambda llm: llm.generate(["a", "b"], [FEW, None]), r"sampling_params\[1\] is .*, not NoneType"),
+        (lambda llm: llm.generate("a", cache_salt=3), "cache_salt is a text, not int"),
+        (lambda llm: llm.chat(HI, cache_salt=None), "cache_salt is a text, not NoneType"),
+        (lambda llm: llm.chat(HI, tools=forecast), "tools is a list of functions"),
+        (lambda llm: llm.chat(HI, tools=[5]), "a tool is a function, or has OpenAI's form, not 5"),
+        (lambda llm: llm.score("a", None), "texts is a text or a list of texts, not NoneType"),
+        (lambda llm: llm.score("a", [1, 2]), r"texts\[0\] is a text, not int"),
+        (lambda llm: llm.score(5, ["a"]), "query is a text or a list of texts, not int"),
+        (lambda llm: llm.embed("a", normalize="no"), "normalize must be true or false, not 'no'"),
+        (lambda llm: llm.embed("a", pooling=5), "pooling must be a strategy's name, not 5"),
+        (lambda llm: llm.classify("a", activation="no"), "activation must be true or false, not 'no'"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(llm: LLM, call: Any, message: str) -> None:
+    """Some were errors from within, others did something else than was asked for, or nothing."""
+    with pytest.raises(RequestError, match=message):
+        call(llm)
+
+
+def test_arguments_may_be_generators(llm: LLM) -> None:
+    outputs = llm.generate((p for p in PROMPTS), (FEW for _ in PROMPTS), progress=False)
+    assert len(outputs) == 3
+    (listed,) = llm.chat(HI, FEW, tools=[forecast], tool_choice="forecast", progress=False)
+    (out,) = llm.chat(HI, FEW, tools=(each for each in [forecast]), tool_choice="forecast", progress=False)
+    assert out.prompt_token_ids == listed.prompt_token_ids
+
+
+def _in_a_child(check: Any) -> bool:
+    """Whether `check` is true in a forked process, within a minute."""
+    child = os.fork()
+    if not child:
+        try:
+            signal.alarm(60)
+            os._exit(0 if check() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import EngineError, RequestError
+from turnout.core.turns import Turns
 from turnout.core.types.messages import Ready
 from turnout.core.types.pooling import PoolingFacts, PoolingParams, Similarity
 from turnout.core.types.request import RequestSpec
@@ -43,6 +44,8 @@ class OfflinePooling:
     engine: Engine
     ready: Ready
     tokenizer: Tokenizer
+    turns: Turns
+    """Whose turn it is to use the engine."""
 
     @property
     def facts(self) -> PoolingFacts:
@@ -52,14 +55,19 @@ class OfflinePooling:
 
     def pooled(self, texts: Sequence[Text], params: PoolingParams, before: str = "") -> list[Vector]:
         """Returns what the texts become, in their order. Raises RequestError before anything runs."""
+        specs = list(self._specs(texts, params, before))
+        return self.turns.take(lambda: self._served(specs))
+
+    def _served(self, specs: Sequence[RequestSpec]) -> list[Vector]:
         from turnout.kernels.threads import give_back_threads
 
-        specs = list(self._specs(texts, params, before))
         found: dict[str, Vector] = {}
         try:
             for spec in specs:
                 self.engine.add(spec)
             while len(found) < len(specs):
+                if not self.engine.busy:
+                    raise EngineError("the engine ended a text without an answer, as after Engine.abort")
                 for delta in self.engine.step():
                     if delta.error:
                         raise EngineError(delta.error)

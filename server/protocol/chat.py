@@ -11,23 +11,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, mod
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList, GenerationRequest
+from turnout.text.prompt.message_content import content_text
+from turnout.text.prompt.template_variables import check_not_reserved
 from turnout.text.prompt.tool_request import ToolRequest
 
 __all__ = ["ChatOptions", "ChatRequest", "Message", "Messages", "text_size"]
-
-
-RESERVED = frozenset(
-    {
-        "add_generation_prompt",
-        "chat_template",
-        "continue_final_message",
-        "documents",
-        "messages",
-        "self",
-        "tools",
-    }
-)
-"""Variables of chat templates that `chat_template_kwargs` must not set; `Tokenizer.chat_text` takes most."""
 
 
 class Message(BaseModel):
@@ -42,11 +30,7 @@ class Message(BaseModel):
     @field_validator("content", mode="before", json_schema_input_type=str | list[dict[str, Any]] | None)
     @classmethod
     def _joined(cls, value: object) -> object:
-        if value is None or isinstance(value, str):
-            return value
-        if not isinstance(value, list):
-            raise ValueError("a string or a list of parts is expected")
-        return "\n".join(_part_text(part) for part in value)
+        return content_text(value)
 
 
 def _few_enough(messages: list[Message]) -> list[Message]:
@@ -87,8 +71,7 @@ class ChatOptions(BaseModel):
     @field_validator("chat_template_kwargs", mode="after")
     @classmethod
     def _no_reserved_names(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if reserved := RESERVED & (value or {}).keys():
-            raise ValueError(f"{min(reserved)!r} cannot be given here")
+        check_not_reserved(value or ())
         return value
 
 
@@ -146,15 +129,3 @@ class ChatRequest(ChatOptions, ToolRequest, GenerationRequest):
 
     def logprob_count(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
-
-
-def _part_text(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(part, dict) or kind not in ("text", "refusal"):
-        raise ValueError(f"only parts of type 'text' are supported, not {kind!r}")
-    text = part.get(kind)
-    if not isinstance(text, str):
-        raise ValueError(f"a part of type {kind!r} is expected to have a {kind}, which is a string")
-    return text

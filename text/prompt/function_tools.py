@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from turnout.core.errors import RequestError
@@ -13,9 +13,19 @@ Offer = Mapping[str, Any] | Callable[..., Any]
 """A tool, in OpenAI's form or as a function."""
 
 
-def described(tools: Sequence[Offer]) -> list[dict[str, Any]]:
-    """The tools in OpenAI's form. Raises RequestError for a function that does not tell enough."""
-    return [dict(tool) if isinstance(tool, Mapping) else function_tool(tool) for tool in tools]
+def described(tools: Iterable[Offer]) -> list[dict[str, Any]]:
+    """The tools in OpenAI's form. Raises RequestError for what is no tool, or does not tell enough."""
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
+        raise RequestError(f"tools is a list of functions, or of OpenAI's form, not {tools!r:.80}", "tools")
+    return [_described(tool) for tool in tools]
+
+
+def _described(tool: Offer) -> dict[str, Any]:
+    if isinstance(tool, Mapping):
+        return dict(tool)
+    if not callable(tool):
+        raise RequestError(f"a tool is a function, or has OpenAI's form, not {tool!r:.80}", "tools")
+    return function_tool(tool)
 
 
 def function_tool(function: Callable[..., Any]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from turnout.core.errors import RequestError
+from turnout.core.errors import RequestError, map_numbered
+from turnout.text.prompt.message_content import content_text
 
 __all__ = ["Message", "given_conversations"]
 
@@ -14,22 +15,30 @@ EXAMPLE = "{'role': 'user', 'content': text}"
 
 
 def given_conversations(messages: Iterable[Message] | Iterable[Iterable[Message]]) -> list[Sequence[Message]]:
-    """A single conversation, or each of several. Raises RequestError for what is none."""
+    """A single conversation, or each of several, with texts as contents. Raises RequestError."""
     several = _items(messages)
-    single = bool(several) and isinstance(several[0], Mapping)
-    return [_conversation(each) for each in ([several] if single else several)]
+    if several and isinstance(several[0], Mapping):
+        return [_conversation(several)]
+    return map_numbered("conversation", _conversation, several)
 
 
 def _conversation(given: Any) -> Sequence[Message]:
     messages = _items(given)
     if not messages:
         raise RequestError("a conversation has at least one message", "messages")
-    for message in messages:
-        if not isinstance(message, Mapping):
-            raise RequestError(f"a message is such as {EXAMPLE}, not {type(message).__name__}", "messages")
-        if not isinstance(message.get("role"), str):
-            raise RequestError(f"a message has a text as its role, not {message.get('role')!r}", "messages")
-    return messages
+    return [_message(number, message) for number, message in enumerate(messages)]
+
+
+def _message(number: int, message: Any) -> Message:
+    if not isinstance(message, Mapping):
+        raise RequestError(f"a message is such as {EXAMPLE}, not {type(message).__name__}", "messages")
+    if not isinstance(message.get("role"), str):
+        raise RequestError(f"a message has a text as its role, not {message.get('role')!r}", "messages")
+    try:
+        content = content_text(message.get("content"))
+    except ValueError as error:
+        raise RequestError(f"messages[{number}].content: {error}", "messages") from None
+    return {**message, "content": content} if "content" in message else message
 
 
 def _items(given: Any) -> list[Any]:

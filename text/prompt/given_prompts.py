@@ -6,9 +6,9 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from turnout.core.errors import RequestError
+from turnout.core.errors import RequestError, map_numbered
 
-__all__ = ["Given", "Prompt", "given_prompts"]
+__all__ = ["Given", "Prompt", "given_prompts", "given_texts"]
 
 Prompt = str | list[int]
 """A text, or token ids."""
@@ -23,7 +23,22 @@ def given_prompts(prompts: Given | Iterable[Given]) -> list[Prompt]:
     if isinstance(prompts, str | Mapping):
         return [_prompt(prompts)]
     several = _items(prompts)
-    return [_ids(several)] if several and _is_token(several[0]) else list(map(_prompt, several))
+    if several and _is_token(several[0]):
+        return [_ids(several)]
+    return map_numbered("prompt", _prompt, several)
+
+
+def given_texts(given: str | Iterable[str], name: str) -> list[str]:
+    """A single text, or each of several. Raises RequestError for what is none; name: the argument's."""
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, bytes | bytearray | Mapping) or not isinstance(given, Iterable):
+        raise RequestError(f"{name} is a text or a list of texts, not {type(given).__name__}", name)
+    texts = list(given)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise RequestError(f"{name}[{number}] is a text, not {type(text).__name__}", name)
+    return texts
 
 
 def _prompt(given: Any) -> Prompt:

@@ -20,7 +20,7 @@ class TemplateProcesses:
     def __init__(self) -> None:
         self._pool = ProcessPool("turnout.text.prompt.template_worker", "chat templates")
 
-    def render(self, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+    def render(self, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> str:
         """As `ChatTemplate.render`. Raises RequestError too for what takes too much time or memory.
 
         Raises Overloaded if the system has no room for another process.

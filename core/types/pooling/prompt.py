@@ -38,6 +38,12 @@ class PoolingParams(
     def __post_init__(self) -> None:
         if self.task not in ("embed", "classify"):
             raise RequestError("task must be embed or classify", "task")
+        if not isinstance(self.pooling, str | None):
+            raise RequestError(f"pooling must be a strategy's name, not {self.pooling!r:.40}", "pooling")
+        if not isinstance(self.normalize, bool | None):
+            raise RequestError(f"normalize must be true or false, not {self.normalize!r:.40}", "normalize")
+        if not isinstance(self.activation, bool):
+            raise RequestError(f"activation must be true or false, not {self.activation!r:.40}", "activation")
         if self.dimensions is not None:
             _check_whole("dimensions", self.dimensions, 1)
         _check_whole("second_text", self.second_text, 0)

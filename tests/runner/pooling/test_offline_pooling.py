@@ -55,3 +55,8 @@ def test_what_it_cannot_do_is_refused(llm: LLM) -> None:
         llm.embed("one", prompt_name="query")
     with pytest.raises(RequestError, match=r"at most 2,048 are read|context length"):
         llm.embed("word " * 5000)
+
+
+def test_texts_to_score_may_come_from_a_generator(llm: LLM) -> None:
+    """It was a TypeError."""
+    assert llm.score("one", (text for text in ("one", "two"))) == llm.score("one", ["one", "two"])

@@ -257,8 +257,8 @@ def test_a_wrong_method_is_told_all_that_the_path_takes(
 
 
 def test_variables_of_the_chat_template_may_have_any_other_name(server: RunningServer) -> None:
-    """One called `limit` was taken for an argument of ours, and answered with 500."""
-    variables = {"limit": 1, "enable_thinking": False}
+    """Those called `limit` and `template` were taken for arguments of ours, and answered with 500."""
+    variables = {"limit": 1, "template": 1, "enable_thinking": False}
     assert server.post(CHAT, messages=HI, chat_template_kwargs=variables, max_tokens=1).status_code == 200
 
 
