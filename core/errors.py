@@ -8,6 +8,7 @@ TurnoutError
 │       └── PolicyError    a policy that gave an invalid answer
 ├── ModelError             a checkpoint that is missing, damaged or not supported
 ├── RequestError           one request that cannot be served; the others go on
+│   ├── ContextExceeded    one that the model's context does not hold
 │   ├── Overloaded         one that could be served, but not now
 │   ├── Dropped            one that the scheduling policy dropped
 │   └── Interrupted        one that was begun and cannot go on in another engine
@@ -23,11 +24,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 __all__ = [
     "CollectiveError",
     "ConfigError",
+    "ContextExceeded",
     "Dropped",
     "EngineError",
     "EngineGone",
@@ -96,6 +98,19 @@ class RequestError(TurnoutError):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class ContextExceeded(RequestError):
+    """A prompt that the model's context does not hold, alone or with the output that is wanted.
+
+    Clients that shorten a conversation and try again look for the words that `of` begins with, as OpenAI's
+    API and vLLM have them.
+    """
+
+    @classmethod
+    def of(cls, limit: int, reason: str, param: str | None = "prompt") -> Self:
+        """`limit`: tokens of the context. `reason`: what does not fit, and what to do."""
+        return cls(f"this model's maximum context length is {limit} tokens, but {reason}", param)
 
 
 class Overloaded(RequestError):

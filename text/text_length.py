@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from turnout.core.errors import RequestError
+from turnout.core.errors import ContextExceeded
 
-__all__ = ["TextTooLong", "check_length"]
+__all__ = ["check_length"]
 
 WHOLE = 2**20
 """Bytes that are tokenized at once in any case."""
@@ -25,12 +25,8 @@ SLACK = 256
 those of the whole again."""
 
 
-class TextTooLong(RequestError):
-    """A text has more tokens than are read."""
-
-
 def check_length(text: str, size: int, limit: int, count: Callable[[str], int]) -> None:
-    """Raises TextTooLong if a long text has more than `limit` tokens.
+    """Raises ContextExceeded if a long text has more than `limit` tokens.
 
     size: the text's bytes. count: returns the number of tokens of a piece.
     """
@@ -41,10 +37,10 @@ def check_length(text: str, size: int, limit: int, count: Callable[[str], int]) 
         tokens += count(piece)
         read += len(piece)
         if tokens > limit + allowance:
-            raise TextTooLong(
-                f"the prompt has {len(text):,} characters, of which the first {read:,} are about {tokens:,} "
-                f"tokens, but the context length is {limit:,} tokens; shorten the prompt",
-                "prompt",
+            raise ContextExceeded.of(
+                limit,
+                f"the prompt has {len(text):,} characters, of which the first {read:,} are about {tokens:,}; "
+                "shorten the prompt",
             )
         allowance += SLACK
 

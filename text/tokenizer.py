@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
-from turnout.core.errors import ModelError, RequestError
+from turnout.core.errors import ContextExceeded, ModelError, RequestError
 from turnout.models.checkpoints.checkpoint import read_json
 from turnout.models.gguf.given import given_name
 from turnout.text.chat_template import ChatTemplate, chosen_template, given_template, named_templates
@@ -22,7 +22,7 @@ from turnout.text.prefix_cuts import cuts, is_cut_at_spaces
 from turnout.text.processes.control_tokens import control_ids, literal_backend
 from turnout.text.processes.tokenizers import TokenizerProcesses
 from turnout.text.quick_tokenizers import is_quick
-from turnout.text.text_length import TextTooLong, check_length
+from turnout.text.text_length import check_length
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
 __all__ = ["FAST", "Tokenizer", "is_marker", "load_tokenizer", "template_source", "tokenizer_json"]
@@ -129,10 +129,9 @@ class Tokenizer:
         size = _utf8_size(text)
         if limit is not None:
             if (least := len(text) // self._most_characters) > limit:
-                raise TextTooLong(
-                    f"the prompt has {len(text)} characters, which is at least {least} tokens, but the "
-                    f"context length is {limit} tokens; shorten the prompt",
-                    "prompt",
+                raise ContextExceeded.of(
+                    limit,
+                    f"the prompt has {len(text)} characters, which are at least {least}; shorten the prompt",
                 )
             check_length(text, size, limit, lambda piece: len(self._ids(piece, False)))
         return self._shared(self._ids(text, add_special_tokens))

@@ -9,7 +9,7 @@ from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.pooling.decoding import NoDecoding
 from turnout.core.engine.pooling.dispatch import PoolingDispatch
-from turnout.core.errors import Interrupted, Overloaded, RequestError
+from turnout.core.errors import ContextExceeded, Interrupted, Overloaded, RequestError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.plugin_faults import title_of
 from turnout.core.scheduling.scheduler import Scheduler
@@ -112,16 +112,16 @@ class Admission:
     def _output_limit(self, spec: RequestSpec) -> int:
         length, prompt = self._limits.max_model_len, len(spec.prompt)
         if prompt >= length:
-            raise RequestError(
-                f"the prompt has {prompt} tokens, but the context length is {length} tokens "
-                "and at least one is needed for the output; shorten the prompt",
-                "prompt",
+            raise ContextExceeded.of(
+                length,
+                f"the prompt has {prompt} and at least one is needed for the output; shorten the prompt",
             )
         wanted = length - prompt if spec.params.max_tokens is None else spec.params.max_tokens
         if prompt + wanted > length:
-            raise RequestError(
-                f"the context length is {length} tokens, but {prompt + wanted} were requested: "
-                f"{prompt} in the prompt and max_tokens={wanted}; ask for at most {length - prompt}",
+            raise ContextExceeded.of(
+                length,
+                f"{prompt + wanted} were requested: {prompt} in the prompt and max_tokens={wanted}; "
+                f"ask for at most {length - prompt}",
                 "max_tokens",
             )
         return wanted

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.engine.client import EngineClient
-from turnout.core.errors import EngineError, RequestError, TurnoutError
+from turnout.core.errors import ContextExceeded, EngineError, RequestError, TurnoutError
 from turnout.core.types.messages import ListPrefixes, PinnedPrefix, PinnedPrefixes, PinPrefix, UnpinPrefix
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -154,10 +154,9 @@ def _tokens(templates: TemplateProcesses, arm: ServedArm, body: PrefixRequest) -
 
 def _check(tokens: list[int], longest: int, vocabulary: int) -> None:
     if len(tokens) >= longest:
-        raise RequestError(
-            f"the prefix has {len(tokens)} tokens, but the context length is {longest} tokens and at least "
-            "one is needed for the output; shorten the prefix",
-            "prompt",
+        raise ContextExceeded.of(
+            longest,
+            f"the prefix has {len(tokens)} and at least one is needed for the output; shorten the prefix",
         )
     check_in_vocabulary(tokens, vocabulary, "prompt")
 

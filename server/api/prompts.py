@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from turnout.core import limits
-from turnout.core.errors import RequestError
+from turnout.core.errors import ContextExceeded, RequestError
 from turnout.core.types.pooling import NO_TEXT
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -226,9 +226,5 @@ def _groups(prompts: Sequence[Given], work: Callable[[Given], int]) -> Iterator[
 
 def _checked(prompt: list[int], limit: int) -> list[int]:
     if len(prompt) > limit:
-        raise RequestError(
-            f"the prompt has {len(prompt):,} tokens, but the context length is {limit:,} tokens; shorten the "
-            "prompt",
-            "prompt",
-        )
+        raise ContextExceeded.of(limit, f"the prompt has {len(prompt)}; shorten the prompt")
     return prompt

@@ -8,7 +8,7 @@ import math
 from turnout.core.clock import Clock, monotonic
 from turnout.core.engine.recording.lease import Lease
 from turnout.core.engine.recording.profiling import Profile, Profiling
-from turnout.core.errors import Interrupted, Overloaded, RequestError
+from turnout.core.errors import ContextExceeded, Interrupted, Overloaded, RequestError
 from turnout.core.interfaces.kv import PrefixAnnouncer
 from turnout.core.logs import about
 from turnout.core.types.messages import (
@@ -267,4 +267,6 @@ def _kind(error: RequestError) -> str:
     """The `error_kind` of the delta that ends a refused request."""
     if isinstance(error, Interrupted):
         return "internal"
+    if isinstance(error, ContextExceeded):
+        return "context"
     return "overloaded" if isinstance(error, Overloaded) else "invalid"

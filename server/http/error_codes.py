@@ -23,8 +23,13 @@ ERRORS = (
         (),
         "The body is not a JSON object; a field is missing, of the wrong type or out of range; "
         "something is not supported; a token id is outside the vocabulary; a form cannot be "
-        "compiled; the prompt is empty; prompt and output exceed the context or all KV memory "
-        "(with the sums); the chat template refuses the conversation, or there is none.",
+        "compiled; the prompt is empty; prompt and output exceed all KV memory (with the sums); the "
+        "chat template refuses the conversation, or there is none.",
+    ),
+    Told(
+        (400,),
+        ("context_length_exceeded",),
+        "The prompt, or prompt and output, exceed the context (with the sums).",
     ),
     Told(
         (400,),

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from turnout.core.errors import (
+    ContextExceeded,
     Dropped,
     EngineError,
     EngineGone,
@@ -63,6 +64,10 @@ ANTHROPIC_KINDS = {
     503: "overloaded_error",
     529: "overloaded_error",
 }
+CONTEXT_EXCEEDED = "context_length_exceeded"
+"""OpenAI's code."""
+PROMPT_TOO_LONG = "prompt is too long: "
+"""How Anthropic's message begins then: by these words, clients know that they are to shorten it."""
 LONGEST_MESSAGE = 2000
 """Characters; beyond them a message is cut off."""
 CLIENT_CLOSED_REQUEST = 499
@@ -150,7 +155,8 @@ def anthropic_error(error: Exception, request_id: str | None = None) -> Anthropi
     known = _known(error)
     kind = ANTHROPIC_KINDS.get(known.status, "invalid_request_error" if known.status < 500 else "api_error")
     details = {} if known.code is None else {"details": {"error_code": known.code}}
-    return AnthropicError({"type": kind, "message": _shortened(str(known)), **details}, request_id)
+    message = _shortened(f"{PROMPT_TOO_LONG if known.code == CONTEXT_EXCEEDED else ''}{known}")
+    return AnthropicError({"type": kind, "message": message, **details}, request_id)
 
 
 def ollama_error(error: Exception) -> OllamaError:
@@ -219,6 +225,8 @@ def _known(error: Exception) -> ApiError:
     if isinstance(error, Dropped):
         # OpenAI's clients retry a 408 unless a header says not to.
         return ApiError(TIMEOUT, str(error), code="request_dropped", headers={"X-Should-Retry": "false"})
+    if isinstance(error, ContextExceeded):
+        return ApiError(400, str(error), param=error.param, code=CONTEXT_EXCEEDED)
     if isinstance(error, RequestError):
         return ApiError(400, str(error), param=error.param)
     if isinstance(error, StorageError):

@@ -53,4 +53,6 @@ def test_sessions_go_on_in_text(server: RunningServer, how: dict[str, Any]) -> N
 
 def test_what_the_server_refuses_is_told(server: RunningServer) -> None:
     done = load(server, "burst:requests=2,prompt=400,output=400")
-    assert all(record.error.startswith("400: the context length is 512") for record in done.records)
+    assert all(
+        record.error.startswith("400: this model's maximum context length is 512") for record in done.records
+    )

@@ -73,5 +73,5 @@ def test_other_texts_have_the_tokens_that_they_have(tokenizer: Tokenizer) -> Non
 
 
 def test_a_text_that_is_too_long_is_refused(tokenizer: Tokenizer) -> None:
-    with pytest.raises(RequestError, match="the context length is 2 tokens"):
+    with pytest.raises(RequestError, match="maximum context length is 2 tokens"):
         tokenizer.encode_literally(TEXT * 1000, limit=2)

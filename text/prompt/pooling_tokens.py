@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from turnout.core.errors import RequestError
+from turnout.core.errors import ContextExceeded, RequestError
 from turnout.core.types.pooling import PairTemplate
 from turnout.text.prompt.pair_template import pair_text
-from turnout.text.text_length import TextTooLong
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["TextTokens", "pair_tokens", "text_tokens"]
@@ -29,7 +28,7 @@ def text_tokens(
     """Returns the tokens of one text.
 
     special: whether the tokenizer's special tokens surround it; limit: the most tokens. keep: None: a longer
-    text raises TextTooLong; else it is cut to so many tokens, special ones among them.
+    text raises ContextExceeded; else it is cut to so many tokens, special ones among them.
     """
     before, after = _layout(tokenizer).one if special else ((), ())
     around = len(before) + len(after)
@@ -165,14 +164,14 @@ def _first(tokenizer: Tokenizer, text: str, count: int) -> list[int]:
 def _ids(tokenizer: Tokenizer, text: str, limit: int | None) -> list[int]:
     try:
         return tokenizer.encode(text, add_special_tokens=False, limit=limit)
-    except TextTooLong as error:
-        raise TextTooLong(str(error), PARAM) from None
+    except ContextExceeded as error:
+        raise ContextExceeded(str(error), PARAM) from None
     except RequestError as error:
         raise RequestError(str(error), PARAM) from None
 
 
 def _check(length: int, limit: int, what: str) -> None:
     if length > limit:
-        raise TextTooLong(
+        raise ContextExceeded(
             f"the {what} has {length:,} tokens, but at most {limit:,} are read; shorten it", PARAM
         )

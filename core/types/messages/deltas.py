@@ -34,7 +34,8 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     """What a choice that is sent whole was ranked by."""
     error: str = ""
     error_kind: str = ""
-    """With ``error``: ``invalid`` (the request is at fault), ``overloaded``, ``timeout`` or ``internal``."""
+    """With ``error``: ``invalid`` (the request is at fault), ``context`` (the model's does not hold it),
+    ``overloaded``, ``timeout`` or ``internal``."""
     error_param: str | None = None
     retry_after: float = 1.0
     """With ``overloaded``: seconds after which the client should try again."""

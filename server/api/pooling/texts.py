@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.core import limits
-from turnout.core.errors import RequestError
+from turnout.core.errors import ContextExceeded, RequestError
 from turnout.core.types.pooling import PoolingFacts, PoolingParams
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -23,7 +23,6 @@ from turnout.server.http.request_memory import HeldMemory
 from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.pooling.requests import PooledRequest
 from turnout.text.prompt.pooling_tokens import TextTokens, pair_tokens, text_tokens
-from turnout.text.text_length import TextTooLong
 
 __all__ = ["Pair", "Texts", "facts_of", "named", "numbered", "prepared_texts"]
 
@@ -31,8 +30,8 @@ ANSWER_BYTES = 3 * 2**10
 """What a text takes besides its tokens and its vector."""
 TEXTS = ("prompt", "input")
 """What errors about a text call the field that has it."""
-SUBJECT = re.compile(r"(?:the|a) (?:prompt|text|pair)\b")
-"""What an error about a text begins with."""
+SUBJECT = re.compile(r"(?:^|(?<=, but ))(?:the|a) (?:prompt|text|pair)\b")
+"""What an error about a text calls it."""
 
 
 class Pair(NamedTuple):
@@ -90,8 +89,8 @@ def numbered(of: Texts, at: int) -> Iterator[None]:
     except RequestError as error:
         if len(of.texts) > 1 and error.param in TEXTS:
             name = f"{'pair' if isinstance(of.texts[at], Pair) else 'text'} {of.number(at)}"
-            found = SUBJECT.match(str(error))
-            error.args = (f"{name}{str(error)[found.end() :]}" if found else f"{name}: {error}",)
+            named, count = SUBJECT.subn(name, str(error), count=1)
+            error.args = (named if count else f"{name}: {error}",)
         raise
 
 
@@ -138,8 +137,8 @@ def _read_numbered(
     with numbered(of, text[0]):
         try:
             return _read(arm, of, limit, keep, text[1])
-        except TextTooLong as error:
-            raise TextTooLong(f"{error} or set {body.CUT_BY}", error.param) from None
+        except ContextExceeded as error:
+            raise ContextExceeded(f"{error} or set {body.CUT_BY}", error.param) from None
 
 
 def _read(arm: ServedArm, of: Texts, limit: int, keep: int | None, text: Text) -> list[int]:

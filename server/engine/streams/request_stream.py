@@ -10,7 +10,7 @@ import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.core.engine.client import TakesAtOnce
-from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
+from turnout.core.errors import ContextExceeded, Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption, Timing
@@ -277,6 +277,8 @@ class RequestStream:
 
 
 def _error(delta: Delta) -> Exception:
+    if delta.error_kind == "context":
+        return ContextExceeded(delta.error, delta.error_param)
     if delta.error_kind == "invalid":
         return RequestError(delta.error, delta.error_param)
     if delta.error_kind == "overloaded":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from turnout.core.errors import Dropped, EngineError, EngineGone, Overloaded, RequestError
+from turnout.core.errors import ContextExceeded, Dropped, EngineError, EngineGone, Overloaded, RequestError
 from turnout.core.types.logprobs import PackedLogprobs
 from turnout.core.types.messages import Abort, Delta, Ready, Submit
 from turnout.server.http.errors import ApiError
@@ -168,6 +168,7 @@ OwnerMessage = (
 KINDS: dict[str, type[Exception]] = {
     "overloaded": Overloaded,
     "dropped": Dropped,
+    "context": ContextExceeded,
     "invalid": RequestError,
     "gone": EngineGone,
     "failed": EngineError,
@@ -190,6 +191,7 @@ def error_of(message: Ended) -> Exception | None:
         return None
     if message.kind == "overloaded":
         return Overloaded(message.message, retry_after=message.retry_after)
-    if message.kind == "invalid":
-        return RequestError(message.message, message.param)
-    return KINDS[message.kind](message.message)
+    kind = KINDS[message.kind]
+    if kind in (ContextExceeded, RequestError):
+        return kind(message.message, message.param)
+    return kind(message.message)

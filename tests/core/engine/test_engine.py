@@ -42,7 +42,7 @@ def spec(prompt=PROMPT, **params):
     ("request_", "message"),
     [
         (spec([]), "prompt is empty"),
-        (spec([1] * 256), "has 256 tokens, but the context length is 256"),
+        (spec([1] * 256), "maximum context length is 256 tokens, but the prompt has 256"),
         (spec([1] * 250, max_tokens=7), "257 were requested: 250 in the prompt and max_tokens=7.*at most 6"),
         (spec([1, VOCABULARY]), f"token id {VOCABULARY} is outside the vocabulary"),
         (spec([1, -1]), "token id -1 is outside"),

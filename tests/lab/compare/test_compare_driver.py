@@ -71,7 +71,7 @@ def test_a_request_that_is_refused_is_recorded_and_the_others_go_on() -> None:
         "one too long", [Job(at=0.0, prompt=5000, output=5), Job(at=0.1, prompt=10, output=5)]
     )
     (refused, served), _ = fed(workload)
-    assert "the context length is" in refused.error and not served.error
+    assert "maximum context length is" in refused.error and not served.error
 
 
 def test_samples_say_how_the_engine_stood() -> None:

@@ -150,12 +150,28 @@ def test_a_parameter_of_another_server_is_told_its_name_here(server: RunningServ
     assert found["message"] == "n_predict is not supported; this server has max_tokens"
 
 
-def test_a_prompt_that_is_too_long_is_told_the_sums(server: RunningServer) -> None:
-    for stream in (False, True):
-        found = error(server.post(COMPLETIONS, prompt=[65] * 600, stream=stream), 400)
-        assert "600 tokens" in found["message"] and "512" in found["message"]
-        found = error(server.post(COMPLETIONS, prompt=[65] * 500, max_tokens=20, stream=stream), 400)
-        assert "520 were requested" in found["message"] and found["param"] == "max_tokens"
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("prompt", "sums", "param"),
+    [
+        ([65] * 600, "the prompt has 600; shorten the prompt", "prompt"),
+        ("a" * 600, "the prompt has 600 and at least one is needed for the output", "prompt"),
+        ([65] * 512, "the prompt has 512 and at least one is needed for the output", "prompt"),
+        (
+            [65] * 500,
+            "520 were requested: 500 in the prompt and max_tokens=20; ask for at most 12",
+            "max_tokens",
+        ),
+    ],
+    ids=["tokens", "a text", "no room for a token", "an output"],
+)
+def test_what_exceeds_the_context_is_told_the_sums(
+    server: RunningServer, prompt: object, sums: str, param: str, stream: bool
+) -> None:
+    """By OpenAI's code, or its message's words, agents know that they are to shorten a conversation."""
+    found = error(server.post(COMPLETIONS, prompt=prompt, max_tokens=20, stream=stream), 400)
+    assert found["message"].startswith(f"this model's maximum context length is 512 tokens, but {sums}")
+    assert (found["param"], found["code"]) == (param, "context_length_exceeded")
 
 
 def test_one_bad_prompt_of_several(server: RunningServer) -> None:

@@ -185,6 +185,18 @@ def test_errors_have_anthropics_form(client: anthropic.Anthropic, server: TinySe
     assert error["error"]["type"] == "authentication_error"
 
 
+def test_a_prompt_that_exceeds_the_context_is_told_in_anthropics_words(client: anthropic.Anthropic) -> None:
+    """By them, agents know that they are to shorten a conversation."""
+    with pytest.raises(
+        anthropic.BadRequestError, match="prompt is too long: this model's maximum context"
+    ) as long:
+        client.messages.create(
+            model="turnout-tiny", max_tokens=5, messages=[{"role": "user", "content": "word " * 9000}]
+        )
+    error = long.value.body["error"]  # type: ignore[index]
+    assert error["details"] == {"error_code": "context_length_exceeded"}
+
+
 def test_a_model_that_is_not_there_is_an_error_of_anthropics_for_its_clients(server: TinyServer) -> None:
     url = f"{server.url}/v1/models/none"
     theirs = httpx.get(url, headers={**server.headers, "anthropic-version": "2023-06-01"})

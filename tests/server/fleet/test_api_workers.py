@@ -142,6 +142,8 @@ def test_requests_that_are_answered_or_passed_on(launch: Launch) -> None:
         assert client.post("/v1/completions", json={"prompt": []}).status_code == 400
         refused = client.post("/v1/completions", json={"prompt": "a" * 600, "max_tokens": 3})
         assert refused.status_code == 400 and "512" in refused.text
+        refused = client.post("/v1/completions", json={"prompt": "a" * 512, "max_tokens": 3})  # by the engine
+        assert refused.json()["error"]["code"] == "context_length_exceeded"
 
 
 @pytest.mark.slow

@@ -239,10 +239,10 @@ def test_a_text_too_long_is_named_with_what_cuts_it(server: TinyServer, text: An
     """The error named neither the text nor truncate_prompt_tokens."""
     for path in (EMBEDDINGS, "/pooling"):
         error = post(server, path, input=["a", text, "b"]).json()["error"]
-        assert error["message"].startswith("text 1 has ") and error["param"] == "input", error
+        assert "text 1 has " in error["message"] and error["param"] == "input", error
         assert error["message"].endswith("or set truncate_prompt_tokens"), error
         error = post(server, path, input=text).json()["error"]
-        assert error["message"].startswith(("the text has ", "the prompt has ")), error
+        assert "the text has " in error["message"] or "the prompt has " in error["message"], error
 
 
 def test_a_text_too_long_is_named_by_its_place_in_the_request(server: TinyServer) -> None:

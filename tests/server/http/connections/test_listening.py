@@ -166,7 +166,7 @@ def test_a_server_listens_on_a_unix_socket(start: Start, tmp_path: Path) -> None
 def test_turnouts_own_clients_reach_a_unix_socket(start: Start, tmp_path: Path) -> None:
     server = start(uds=str(tmp_path / "turnout.sock"))
     chat = CliRunner().invoke(cli, ["chat", "--url", server.url, "--max-tokens", "3"], input="abc\n")
-    assert chat.output == "abc\n", chat.output
+    assert chat.stdout == "abc\n", chat.output
     work = ["--workload", "poisson:rate=50,requests=2,prompt=4,output=2"]
     bench = CliRunner().invoke(cli, ["bench", "serve", "--url", server.url, "--prompts", "text", *work])
     assert bench.exit_code == 0, bench.output

@@ -82,7 +82,7 @@ def test_a_client_that_leaves(server: RunningServer, find: Find) -> None:
         (COMPLETIONS, {"prompt": {SECRET: SECRET}}, 400, "invalid_request_error"),
         (COMPLETIONS, {"prompt": "a", "model": SECRET}, 404, "model_not_found"),
         ("/nowhere", {}, 404, "invalid_request_error"),
-        (COMPLETIONS, {"prompt": "a " * 2000}, 400, "invalid_request_error"),
+        (COMPLETIONS, {"prompt": "a " * 2000}, 400, "context_length_exceeded"),
         (COMPLETIONS, {"prompt": "a", "logit_bias": {SECRET: 1}}, 400, "invalid_request_error"),
     ],
     ids=["no prompt", "no model", "no path", "too long", "no parameter"],
