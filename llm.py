@@ -16,7 +16,7 @@ from turnout.core.errors import EngineError, RequestError, TurnoutError, map_num
 from turnout.core.turns import Turns
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.param_groups import merge_defaults
-from turnout.core.types.pooling import PoolingParams
+from turnout.core.types.pooling import NO_TEXT, PoolingParams
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams, concrete_seed
 from turnout.text.prompt.given_conversations import Message, given_conversations
@@ -191,6 +191,8 @@ class LLM:
         from turnout.text.prompt.template_variables import given_variables
         from turnout.text.prompt.tool_request import offered_tools
 
+        if self.ready.pooling is not None and not self.ready.pooling.generates:
+            raise RequestError(NO_TEXT, "model")
         several = given_conversations(messages)
         offered = offered_tools(None if tools is None else described(tools) or None, tool_choice)
         params = self._params_for(len(several), sampling_params)
@@ -210,36 +212,52 @@ class LLM:
         normalize: bool | None = None,
         dimensions: int | None = None,
         pooling: str | None = None,
+        truncate_prompt_tokens: int | None = None,
     ) -> list[npt.NDArray[np.float32]]:
         """Embeds prompts, given as texts or token ids: a vector for each, or with `token` one for each token.
 
-        prompt_name: what the model's folder puts in front of texts. Raises RequestError.
+        prompt_name: what the model's folder puts in front of texts. truncate_prompt_tokens: how many tokens
+        are kept of each prompt, -1: as many as the model takes; None: a longer one raises RequestError.
         """
         params = PoolingParams(pooling=pooling, normalize=normalize, dimensions=dimensions)
         work = self._pooling()
-        return work.pooled(given_prompts(prompts), params, work.before(prompt_name))
+        before = work.before(prompt_name)
+        return work.pooled(given_prompts(prompts), params, before, truncate_prompt_tokens)
 
     def classify(
-        self, prompts: Given | Iterable[Given], *, activation: bool = True
+        self,
+        prompts: Given | Iterable[Given],
+        *,
+        activation: bool = True,
+        truncate_prompt_tokens: int | None = None,
     ) -> list[dict[str, float]]:
-        """The score of each label for each prompt, by the model's head. Raises RequestError without one."""
+        """The score of each label for each prompt, by the model's head. Raises RequestError without one.
+
+        truncate_prompt_tokens: as of `embed`.
+        """
         work, params = self._pooling(), PoolingParams(task="classify", activation=activation)
-        scored = work.pooled(given_prompts(prompts), params)
+        scored = work.pooled(given_prompts(prompts), params, truncate=truncate_prompt_tokens)
         return [dict(zip(work.facts.labels, each.tolist(), strict=True)) for each in scored]
 
     def score(
-        self, query: str | Iterable[str], texts: str | Iterable[str], *, prompt_name: str | None = None
+        self,
+        query: str | Iterable[str],
+        texts: str | Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        truncate_prompt_tokens: int | None = None,
     ) -> list[float]:
         """How well each of `texts` answers `query`, or the query in its place in a list of as many.
 
         prompt_name: of the instruction that a reranker's folder has for it, or of what an embedder's has for
-        queries.
+        queries. truncate_prompt_tokens: as of `embed`, of each pair that a reranker reads.
         """
         texts = given_texts(texts, "texts")
         queries = [query] * len(texts) if isinstance(query, str) else given_texts(query, "query")
         if len(queries) != len(texts):
             raise RequestError(f"{len(queries)} queries need as many texts, not {len(texts)}", "texts")
-        return self._pooling().scores(list(zip(queries, texts, strict=True)), prompt_name)
+        pairs = list(zip(queries, texts, strict=True))
+        return self._pooling().scores(pairs, prompt_name, truncate_prompt_tokens)
 
     # -------------------------------------------------------------- details
 

@@ -27,9 +27,7 @@ def read_head(reader: ConfigReader, pooling: str) -> ScoreHead:
 
 
 def _activation(problem: str, labels: int) -> Activation:
-    """Returns what turns scores into probabilities: as the cross-encoders of sentence-transformers, and the
-    classifiers of transformers, have it.
-    """
-    if problem == "regression" and labels > 1:
+    """Returns what turns the scores of a text into probabilities: as transformers' classifiers have it."""
+    if problem == "regression":
         return "none"
     return "sigmoid" if labels == 1 or problem == "multi_label_classification" else "softmax"

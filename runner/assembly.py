@@ -133,7 +133,7 @@ def build_engine(
             checkpoint.family, spec, parts, stages, whole_experts=config.enable_expert_parallel
         )
     policies = serving(policies, spec)
-    budget = _budget(config, spec, policies, setup)
+    budget = _budget(config, spec, policies, setup, checkpoint.longest_text)
     group = None if size == 1 else _start_ranks(config, checkpoint, setup)
     if group is not None:
         policies = replace(policies, eviction=group.eviction(policies.eviction))
@@ -259,12 +259,15 @@ def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Lim
     )
 
 
-def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, setup: ComputeSetup) -> Budget:
-    """spec: of one rank's share, where there are several; the memory is that of all."""
+def _budget(
+    config: EngineConfig, spec: ModelSpec, policies: Policies, setup: ComputeSetup, longest: int | None
+) -> Budget:
+    """spec: of one rank's share, where there are several; the memory is that of all. longest: as of
+    `context_length`."""
     kv, length, tokens = (
         policies.kv,
-        context_length(config, spec),
-        batched_tokens(config, setup.device.type, spec),
+        context_length(config, spec, longest),
+        batched_tokens(config, setup.device.type, spec, longest),
     )
     with as_plugin_errors(f"{title_of(kv, 'kv')}: positions"):
         request_tokens = kv.positions(length, tokens)

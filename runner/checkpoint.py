@@ -44,6 +44,13 @@ class Checkpoint:
         stated = {*self.spec.eos_token_ids, *end_tokens(self.generation)}
         return frozenset(stated.intersection(range(self.spec.vocab_size)))
 
+    @property
+    def longest_text(self) -> int | None:
+        """The most tokens of a text as the folder of a model that generates nothing says; None: it does not,
+        or the model generates."""
+        generates = self.spec.generates and not self.spec.encoder
+        return None if generates or self.embedder is None else self.embedder.max_length
+
 
 def open_checkpoint(
     registry: Registry,

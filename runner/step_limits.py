@@ -15,21 +15,34 @@ _POOLED_TOKENS = {"cpu": 4, "cuda": 64}
 most of it."""
 
 
-def batched_tokens(config: EngineConfig, device: str, spec: ModelSpec | None = None) -> int:
+def batched_tokens(
+    config: EngineConfig, device: str, spec: ModelSpec | None = None, longest: int | None = None
+) -> int:
     """Returns how many tokens a step computes at most: it should take no longer than a reader notices.
 
     `device`: its type, ``cpu`` or ``cuda``. spec: of the model; an encoder computes any prompt in one step.
+    longest: as of `context_length`.
     """
     tokens = config.max_num_batched_tokens or _BATCHED_TOKENS[device]
-    return max(tokens, context_length(config, spec)) if spec is not None and spec.encoder else tokens
+    return max(tokens, context_length(config, spec, longest)) if spec is not None and spec.encoder else tokens
 
 
-def context_length(config: EngineConfig, spec: ModelSpec) -> int:
-    """Returns the most tokens of prompt and output. Raises ConfigError if the model has fewer positions."""
-    length = config.max_model_len or spec.max_positions
+def context_length(config: EngineConfig, spec: ModelSpec, longest: int | None = None) -> int:
+    """Returns the most tokens of prompt and output.
+
+    longest: the most tokens of a text, as the folder of a model that generates nothing says. Raises
+    ConfigError if `max_model_len` exceeds that or the model's positions, as vLLM does.
+    """
+    most = spec.max_positions if longest is None else min(longest, spec.max_positions)
+    length = config.max_model_len or most
     if length > spec.max_positions:
         raise ConfigError(
             f"max_model_len={length:,} exceeds the model's {spec.max_positions:,} positions; lower it"
+        )
+    if length > most:
+        raise ConfigError(
+            f"max_model_len={length:,} exceeds the {most:,} tokens that the model's folder allows a text "
+            "(max_seq_length, or else its tokenizer's model_max_length); lower it, or raise that number there"
         )
     return length
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import Tokenizer as Backend
 
@@ -25,7 +25,7 @@ from turnout.text.quick_tokenizers import is_quick
 from turnout.text.text_length import check_length
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
-__all__ = ["FAST", "Tokenizer", "is_marker", "load_tokenizer", "template_source", "tokenizer_json"]
+__all__ = ["FAST", "Side", "Tokenizer", "is_marker", "load_tokenizer", "template_source", "tokenizer_json"]
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json")
@@ -40,6 +40,10 @@ CHARACTERS = 6
 MAX_FILE = 256 * 2**20
 """Bytes of a tokenizer's file: several times what the largest vocabularies take."""
 
+Side = Literal["left", "right"]
+UNTYPED = ("TokenizersBackend", "PreTrainedTokenizer", "AlbertTokenizer")
+"""The classes of transformers 5, less "Fast", that give no types of tokens though files make some."""
+
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -49,6 +53,10 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> Tokenizer:
     chat_template: as of ``--chat-template``, in place of the checkpoint's.
     """
     config = read_json(folder / "tokenizer_config.json", needed=False)
+    if (side := config.get("truncation_side")) not in (None, "left", "right"):
+        raise ModelError(
+            f"{given_name(folder)}/tokenizer_config.json: truncation_side = {side!r} should be left or right"
+        )
     special = {**read_json(folder / "special_tokens_map.json", needed=False), **config}
     names = {name: text for name in SPECIAL_NAMES if (text := _token_text(special.get(name)))}
     templates = _templates(folder, config, chat_template)
@@ -116,9 +124,19 @@ class Tokenizer:
 
     @property
     def types_tokens(self) -> bool:
-        """Whether its configuration lets models read the types of tokens: which text of a pair each is of."""
+        """Whether models read the types of tokens, which tell the texts of a pair apart.
+
+        Its configuration says so, or else its class in transformers does.
+        """
         inputs = self._config.get("model_input_names")
-        return not isinstance(inputs, list) or "token_type_ids" in inputs
+        if isinstance(inputs, list):
+            return "token_type_ids" in inputs
+        return str(self._config.get("tokenizer_class", "")).removesuffix("Fast") not in UNTYPED
+
+    @property
+    def truncation_side(self) -> Side:
+        """The side on which its configuration has texts cut that are too long."""
+        return "left" if self._config.get("truncation_side") == "left" else "right"
 
     def encode(self, text: str, *, add_special_tokens: bool = True, limit: int | None = None) -> list[int]:
         """The token ids of a text; other threads run meanwhile.
@@ -256,7 +274,7 @@ class Tokenizer:
         source = chosen_template(self._templates, tools=tools)
         if not source:
             raise RequestError(
-                "this model has no chat template, so it cannot serve chat; use /v1/completions instead",
+                "this model has no chat template, so it reads no conversations; send a prompt instead",
                 "messages",
             )
         return ChatTemplate(source, self.special_tokens)

@@ -25,6 +25,8 @@ from transformers import (
 
 DOCS = Path(__file__).parents[2] / "docs"
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
+"""What BERT reads: the class of this tokenizer names no types of tokens by itself."""
 LONGEST = 512
 MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -73,7 +75,9 @@ def words_of(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
     )
-    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=LONGEST, **SPECIAL)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, model_max_length=LONGEST, model_input_names=INPUTS, **SPECIAL
+    )
 
 
 def write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Path:

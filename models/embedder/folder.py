@@ -40,6 +40,7 @@ LENGTH_FILES = tuple(
 )
 OPTIONS = ("add_generation_prompt", "enable_thinking")
 """What a folder may give to its chat template; other keys are about padding and the like."""
+SETTINGS = "config_sentence_transformers.json"
 NO_LIMIT = 10**6
 """A ``model_max_length`` of so many tokens says that there is none."""
 
@@ -70,7 +71,7 @@ def read_embedder(folder: Path) -> EmbedderConfig | None:
         elif kind != "Dropout":
             raise _refused(folder, f"a module {kind} is not supported there; it has {', '.join(kinds)}")
     length, lower, options = _texts(folder)
-    prompts, default, similarity = _prompts(folder / "config_sentence_transformers.json")
+    prompts, default, similarity = _prompts(folder / SETTINGS)
     return EmbedderConfig(
         pooling=pooling,
         normalize=normalized,
@@ -83,6 +84,7 @@ def read_embedder(folder: Path) -> EmbedderConfig | None:
         score_tokens=score_tokens,
         template_options=options,
         activation=activation,
+        truncate_dim=_truncate_dim(folder / SETTINGS),
     )
 
 
@@ -157,19 +159,31 @@ def _prompts(path: Path) -> tuple[Mapping[str, str], str | None, Similarity]:
     return prompts, default, cast(Similarity, similarity)
 
 
+def _truncate_dim(path: Path) -> int | None:
+    kept = read_json(path, needed=False).get("truncate_dim")
+    if kept is not None and (type(kept) is not int or kept < 1):
+        raise ModelError(f"{path}: truncate_dim = {kept!r} should be a number of dimensions from 1 on")
+    return kept
+
+
 def _activation(folder: Path) -> Activation | None:
-    """Returns the activation that a cross-encoder's config names; None: it names none."""
+    """Returns the activation that a cross-encoder's folder names; None: it names none.
+
+    The newest place that has one holds.
+    """
     config: Mapping[str, Any] = read_json(folder / "config.json", needed=False)
     own = config.get("sentence_transformers")
-    named = own.get("activation_fn") if isinstance(own, dict) else None
-    named = named or config.get("sbert_ce_default_activation_function")
+    older = own.get("activation_fn") if isinstance(own, dict) else None
+    places = (
+        (SETTINGS, read_json(folder / SETTINGS, needed=False).get("activation_fn")),
+        ("config.json", older or config.get("sbert_ce_default_activation_function")),
+    )
+    file, named = next(((file, named) for file, named in places if named is not None), ("", None))
     if named is None:
         return None
     name = str(named).rpartition(".")[2]
     if name not in ACTIVATIONS:
-        raise ModelError(
-            f"{folder / 'config.json'}: the activation {named!r} is none of {', '.join(ACTIVATIONS)}"
-        )
+        raise ModelError(f"{folder / file}: the activation {named!r} is none of {', '.join(ACTIVATIONS)}")
     return cast(Activation, ACTIVATIONS[name])
 
 

@@ -13,7 +13,7 @@ __all__ = ["Token"]
 
 
 class Token(Pooling):
-    """A vector for each token (Khattab and Zaharia 2020, ColBERT)."""
+    """A vector for each token (Khattab and Zaharia 2020, ColBERT); scores are MaxSim."""
 
     per_token: ClassVar[bool] = True
 

@@ -119,11 +119,21 @@ class VectorOutput(PoolingOutput):
         return lambda: Pooled(host().numpy().astype("<f4", copy=False).tobytes(), shape)
 
     def _embedding(self, vectors: Tensor, params: PoolingParams) -> Tensor:
-        vectors = self._projected(vectors)
-        if params.dimensions is not None:
-            vectors = vectors[..., : params.dimensions]
-        normalize = self.embedder.normalize is not False if params.normalize is None else params.normalize
+        vectors, normalize = self._projected(vectors), params.normalize
+        kept = params.dimensions
+        if kept is None and self.embedder.truncate_dim is not None:
+            # As sentence-transformers does: the folder's modules end with the norm, and the cut follows them.
+            if normalize is None and self._normalizes:
+                vectors = nn.functional.normalize(vectors.float(), dim=-1)
+            kept, normalize = self.embedder.truncate_dim, normalize or False
+        elif normalize is None:
+            normalize = self._normalizes
+        vectors = vectors[..., :kept]
         return nn.functional.normalize(vectors.float(), dim=-1) if normalize else vectors
+
+    @property
+    def _normalizes(self) -> bool:
+        return self.embedder.normalize is not False
 
     def _projected(self, vectors: Tensor) -> Tensor:
         if self.projection is None:
@@ -134,11 +144,10 @@ class VectorOutput(PoolingOutput):
     def _scores(self, vector: Tensor, params: PoolingParams) -> Tensor:
         assert self.spec.head is not None
         scores: Tensor = self.model.score(vector[None].to(self.dtype))[0].float()  # type: ignore[operator]
-        return (
-            _activated(scores, self.embedder.activation or self.spec.head.activation)
-            if params.activation
-            else scores
-        )
+        if not params.activation:
+            return scores
+        of_head: Activation = "sigmoid" if params.pair else self.spec.head.activation
+        return _activated(scores, self.embedder.activation or of_head)
 
 
 def _activated(scores: Tensor, activation: Activation) -> Tensor:

@@ -92,18 +92,23 @@ OTHER_ENDPOINT: dict[str, tuple[Any, ...]] = {
 HARMLESS = {**OPENAI, **VLLM, **SGLANG, **LLAMA_CPP, **OTHER_ENDPOINT}
 """For each unsupported parameter, the values that ask for nothing and so are accepted; None always is."""
 OF_POOLING: dict[str, tuple[Any, ...]] = {
+    "activation": (True,),
+    "dimensions": (),
     "embedding_type": ("float",),
     "embedding_types": (["float"],),
     "late_chunking": (False,),
     "max_chunks_per_doc": (),
     "mm_processor_kwargs": ({},),
     "rank_fields": (["text"],),
+    "raw_scores": (False,),
+    "softmax": (True,),
     "truncate": (False,),
 }
 """Of requests that generate nothing: Cohere's, Jina's, vLLM's and text-embeddings-inference's."""
 SWITCHES = {"tools": "tool_choice", "functions": "function_call"}
 """Parameters that ask for nothing while another parameter is "none"."""
 HINTS = {
+    "activation": "use_activation",
     "ebnf": "structured_outputs",
     "embedding_type": "encoding_format",
     "embedding_types": "encoding_format",
@@ -117,7 +122,9 @@ HINTS = {
     "extra_key": "cache_salt",
     "regex": "structured_outputs",
     "repeat_penalty": "repetition_penalty",
+    "raw_scores": "use_activation",
     "return_tokens": "return_token_ids",
+    "softmax": "use_activation",
     "top_logprobs": "logprobs",
     "truncate": "truncate_prompt_tokens",
 }

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
 from turnout.core.errors import ContextExceeded, RequestError
 from turnout.core.types.pooling import PairTemplate
 from turnout.text.prompt.pair_template import pair_text
-from turnout.text.tokenizer import Tokenizer
+from turnout.text.prompt.truncation import FIELD
+from turnout.text.tokenizer import Side, Tokenizer
 
-__all__ = ["TextTokens", "pair_tokens", "text_tokens"]
+__all__ = [
+    "TEXTS",
+    "Cut",
+    "TextTokens",
+    "kept_tokens",
+    "named_text",
+    "pair_tokens",
+    "shortened",
+    "text_tokens",
+]
 
 PARAM = "input"
+TEXTS = ("prompt", PARAM)
+"""What errors about a text call the field that has it."""
+SUBJECT = re.compile(r"(?:^|(?<=, but ))(?:the|a) (?:prompt|text|pair)\b")
+"""What an error about a text calls it."""
 
 
 class TextTokens(NamedTuple):
@@ -22,21 +39,63 @@ class TextTokens(NamedTuple):
     second_text: int = 0
 
 
+@contextmanager
+def named_text(name: str) -> Iterator[None]:
+    """Makes errors about a text, raised in the block, name it, such as ``text 3``."""
+    try:
+        yield
+    except RequestError as error:
+        if error.param in TEXTS:
+            named, count = SUBJECT.subn(lambda _: name, str(error), count=1)
+            error.args = (named if count else f"{name}: {error}",)
+        raise
+
+
+def kept_tokens(count: int | None, limit: int) -> int | None:
+    """Returns how many tokens are kept of each text; None: a longer text is refused.
+
+    count: as ``truncate_prompt_tokens`` has it, -1: as many as the model takes; limit: the most that it
+    takes. Raises RequestError for a count that is neither.
+    """
+    if count is not None and (type(count) is not int or count < -1 or count == 0):
+        raise RequestError(f"{FIELD} is {count!r}; -1, or a number of tokens above 0, is expected", FIELD)
+    return count if count is None or 0 < count <= limit else limit
+
+
+class Cut(NamedTuple):
+    """How texts that are too long are cut."""
+
+    keep: int
+    """Tokens that are kept of a text or of a pair, special ones among them."""
+    side: Side
+    """Where the others are."""
+    most_of_second: int | None = None
+    """Tokens to which a pair's second text is cut beforehand."""
+
+
+def shortened(ids: list[int], count: int | None, side: Side) -> list[int]:
+    """Returns `count` of the tokens, or all where there are fewer or it is None; side: where the others
+    are."""
+    if count is None or len(ids) <= count:
+        return ids
+    return ids[:count] if side == "right" else ids[len(ids) - count :]
+
+
 def text_tokens(
-    tokenizer: Tokenizer, text: str, *, special: bool = True, limit: int, keep: int | None = None
+    tokenizer: Tokenizer, text: str, *, special: bool = True, limit: int, cut: Cut | None = None
 ) -> TextTokens:
     """Returns the tokens of one text.
 
-    special: whether the tokenizer's special tokens surround it; limit: the most tokens. keep: None: a longer
-    text raises ContextExceeded; else it is cut to so many tokens, special ones among them.
+    special: whether the tokenizer's special tokens surround it; limit: the most tokens. cut: None: a longer
+    text raises ContextExceeded. Raises RequestError where it keeps no token of any text.
     """
     before, after = _layout(tokenizer).one if special else ((), ())
     around = len(before) + len(after)
-    if keep is None:
+    if cut is None:
         ids = _ids(tokenizer, text, limit)
         _check(len(ids) + around, limit, "text")
     else:
-        ids = _first(tokenizer, text, max(0, min(keep, limit) - around))
+        ids = _part(tokenizer, text, _room(cut, limit, around), cut.side)
     return TextTokens([*before, *ids, *after])
 
 
@@ -46,68 +105,77 @@ def pair_tokens(
     second: str,
     *,
     limit: int,
-    keep: int | None = None,
-    most_of_second: int | None = None,
+    cut: Cut | None = None,
     template: PairTemplate | None = None,
     instruction: str = "",
 ) -> TextTokens:
     """Returns the tokens of two texts that are read together. Arguments and errors as of `text_tokens`.
 
-    most_of_second: tokens to which the second text is cut beforehand. Then the longer one is cut first, then
-    both. template: what makes one text of them; then the end of the second is cut. instruction: what a
-    template tells the model; without a template it is put in front of the first text.
+    The longer text is cut first, then both. template: what makes one text of them; then the end of the second
+    is cut, and RequestError raised where the start should be. instruction: what a template tells the model;
+    without a template it is put in front of the first text.
     """
     if template is not None:
-        if most_of_second is not None:
-            second = _shortened(tokenizer, second, most_of_second)
+        if cut is not None and cut.most_of_second is not None:
+            second = _decoded(tokenizer, second, cut.most_of_second, cut.side)
         joined, ending = pair_text(template, first, second, instruction)
-        return _templated(tokenizer, joined, ending, limit, keep)
+        return _templated(tokenizer, joined, ending, limit, cut)
     first = instruction + first
     before, between, after, typed = _layout(tokenizer).two
     special = len(before) + len(between) + len(after)
-    if keep is None:
+    if cut is None:
         one, other = (_ids(tokenizer, text, limit) for text in (first, second))
-        other = other[:most_of_second]
         _check(len(one) + len(other) + special, limit, "pair")
     else:
-        one, other = _cut_pair(tokenizer, first, second, max(0, min(keep, limit) - special), most_of_second)
+        one, other = _cut_pair(tokenizer, first, second, _room(cut, limit, special), cut)
     ids = [*before, *one, *between, *other, *after]
     return TextTokens(ids, len(before) + len(one) + len(between) if typed else 0)
 
 
 def _cut_pair(
-    tokenizer: Tokenizer, first: str, second: str, most: int, most_of_second: int | None
+    tokenizer: Tokenizer, first: str, second: str, most: int, cut: Cut
 ) -> tuple[list[int], list[int]]:
     """Returns the tokens of two texts, `most` together."""
-    one = _first(tokenizer, first, most + 1)
-    other = _first(tokenizer, second, most + 1 if most_of_second is None else min(most + 1, most_of_second))
+    side, most_of_second = cut.side, cut.most_of_second
+    one = _part(tokenizer, first, most + 1, side)
+    most_of_other = most + 1 if most_of_second is None else min(most + 1, most_of_second)
+    other = _part(tokenizer, second, most_of_other, side)
     if most % 2 and len(one) == len(other) == most + 1:  # the longer one, by its whole length, has one more
         one, other = (_ids(tokenizer, text, None) for text in (first, second))
-        other = other[:most_of_second]
-    lengths = _cut(len(one), len(other), most)
-    return one[: lengths[0]], other[: lengths[1]]
+        other = shortened(other, most_of_second, side)
+    lengths = _lengths(len(one), len(other), most)
+    return shortened(one, lengths[0], side), shortened(other, lengths[1], side)
 
 
-def _shortened(tokenizer: Tokenizer, text: str, most: int) -> str:
-    ids = _first(tokenizer, text, most + 1)
-    return text if len(ids) <= most else tokenizer.decode(ids[:most], skip_special_tokens=False)
+def _decoded(tokenizer: Tokenizer, text: str, most: int, side: Side) -> str:
+    """Returns a text, or what `most` of its tokens are."""
+    ids = _part(tokenizer, text, most + 1, side)
+    if len(ids) <= most:
+        return text
+    return tokenizer.decode(shortened(ids, most, side), skip_special_tokens=False)
 
 
-def _templated(tokenizer: Tokenizer, text: str, after: str, limit: int, keep: int | None) -> TextTokens:
+def _templated(tokenizer: Tokenizer, text: str, after: str, limit: int, cut: Cut | None) -> TextTokens:
     """Returns the tokens of a text and of what must follow it, however much of it is cut."""
-    if keep is None:
+    if cut is None:
         ids = _ids(tokenizer, text + after, limit)
         _check(len(ids), limit, "pair")
         return TextTokens(ids)
-    most = min(keep, limit)
-    ids = _first(tokenizer, text + after, most + 1)
+    most = min(cut.keep, limit)
+    ids = _part(tokenizer, text + after, most + 1, "right")
     if len(ids) <= most:
         return TextTokens(ids)
-    end = _ids(tokenizer, after, None)[-most:]
-    return TextTokens([*ids[: most - len(end)], *end])
+    if cut.side == "left":
+        raise RequestError(
+            f"the pair has more than {most:,} tokens, and truncation_side is left, but what this model's "
+            "template writes can be cut at its end alone; shorten the texts",
+            PARAM,
+        )
+    end = _ids(tokenizer, after, None)
+    return TextTokens([*ids[: _room(cut, limit, len(end))], *end])
 
 
-def _cut(first: int, second: int, most: int) -> tuple[int, int]:
+def _lengths(first: int, second: int, most: int) -> tuple[int, int]:
     """Returns how much is left of texts of so many tokens: ``longest_first`` of tokenizers."""
     if first + second <= most:
         return first, second
@@ -154,7 +222,21 @@ def _layout(tokenizer: Tokenizer) -> _Layout:
     return _Layout(one, two)
 
 
-def _first(tokenizer: Tokenizer, text: str, count: int) -> list[int]:
+def _room(cut: Cut, limit: int, special: int) -> int:
+    """Returns how many of the tokens that are kept the texts may have."""
+    if cut.keep <= special:
+        raise RequestError(
+            f"{FIELD} is {cut.keep:,}, but {special} tokens are around the text; at least {special + 1} is "
+            "expected",
+            FIELD,
+        )
+    return max(0, min(cut.keep, limit) - special)
+
+
+def _part(tokenizer: Tokenizer, text: str, count: int, side: Side) -> list[int]:
+    """Returns the tokens of a text, `count` at most."""
+    if side == "left":
+        return shortened(_ids(tokenizer, text, None), count, side)
     try:
         return tokenizer.first_ids(text, count)
     except RequestError as error:

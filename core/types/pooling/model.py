@@ -34,7 +34,7 @@ class ScoreHead:
     pooling: str = "cls"
     """The strategy whose vector the head reads."""
     activation: Activation = "none"
-    """What turns scores into probabilities."""
+    """What turns the scores of a text into probabilities; the score of a pair has a sigmoid."""
     padding: int | None = None
     """The token that the head of a decoder passes over where it ends a prompt, as transformers does; None: it
     reads the last token, whatever it is."""
@@ -60,6 +60,9 @@ class EmbedderConfig:
     """The name of the prompt for texts that name none."""
     similarity: Similarity = "cosine"
     """How two vectors are compared."""
+    truncate_dim: int | None = None
+    """How many leading numbers of a vector are kept where a request does not say, without normalizing it
+    after that; None: all."""
     dimensions: tuple[int, ...] = ()
     """The sizes to which the model was trained to be cut; empty: any."""
     score_tokens: tuple[int, ...] = ()
@@ -68,7 +71,7 @@ class EmbedderConfig:
     template_options: Mapping[str, Any] = field(default_factory=dict)
     """What a chat template is given besides messages."""
     activation: Activation | None = None
-    """What turns the head's scores into probabilities; None: as the head has it."""
+    """What turns the head's scores into probabilities, of texts and of pairs; None: as the head has it."""
 
 
 class PairTemplate(msgspec.Struct, frozen=True):

@@ -29,11 +29,14 @@ class PoolingParams(
     normalize: bool | None = None
     """Whether vectors get the length 1; None: as the model's folder says."""
     dimensions: int | None = None
-    """Keeps so many leading numbers of a vector, which is normalized after that; None: all."""
+    """Keeps so many leading numbers of a vector, which is normalized after that; None: as the model's folder
+    says."""
     activation: bool = True
     """Of ``classify``: whether the head's sigmoid or softmax is applied."""
+    pair: bool = False
+    """Of ``classify``: whether the prompt is a pair of texts, which the head scores."""
     second_text: int = 0
-    """The position of the first token of a pair's second text; 0: the prompt is one text."""
+    """The position of a pair's first token of the second type; 0: there is none."""
 
     def __post_init__(self) -> None:
         if self.task not in ("embed", "classify"):

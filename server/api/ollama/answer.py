@@ -15,7 +15,7 @@ from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.ollama.requests import OllamaRequest
 from turnout.server.renderers.ollama import NDJSON, now
 
-__all__ = ["LATEST", "check_thinking", "loaded", "read_request"]
+__all__ = ["LATEST", "check_thinking", "load_or_unload", "loaded", "read_request"]
 
 LATEST = ":latest"
 """The tag of a name that has none."""
@@ -38,12 +38,20 @@ def check_thinking(arm: ServedArm, asked: OllamaRequest) -> None:
         )
 
 
+async def load_or_unload(request: Request, context: Context, keep_alive: float | None) -> None:
+    """Does to a model that is loaded on demand what a request asks that gives it nothing to do.
+
+    keep_alive: the seconds for which it stays; 0 unloads it. Raises ApiError where it cannot be loaded.
+    """
+    if keep_alive != 0:
+        await context.ensure_loaded(request)
+    context.keep_loaded(keep_alive)
+
+
 async def loaded(request: Request, context: Context, asked: OllamaRequest, **empty: Any) -> Response:
     """The answer to a request without a prompt, which loads or unloads a model that is loaded on demand."""
+    await load_or_unload(request, context, asked.keep_alive)
     unloads = asked.keep_alive == 0
-    if not unloads:
-        await context.ensure_loaded(request)
-    context.keep_loaded(asked.keep_alive)
     body = {"model": asked.model, "created_at": now(), **empty, "done": True}
     response = JsonResponse({**body, "done_reason": "unload" if unloads else "load"})
     if asked.stream:

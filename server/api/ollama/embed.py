@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.server.api.context import context_of
-from turnout.server.api.ollama.answer import LATEST
+from turnout.server.api.ollama.answer import LATEST, load_or_unload
 from turnout.server.api.pooling.serving import Asked, PooledTexts, answered, numbers
 from turnout.server.api.pooling.texts import Texts, facts_of
 from turnout.server.http.bodies.body import read_body
@@ -29,6 +29,7 @@ async def embed(request: Request) -> Response:
     context = context.of(body.model, tag=LATEST)
     model = body.model or context.model_name
     if not body.input:
+        await load_or_unload(request, context, body.keep_alive)
         return JsonResponse(Embedded(model, [], time.perf_counter_ns() - began, 0, 0))
     id = Asked.new_id("embd")
     async with context.assigned_arm(request, None, id) as arm:
@@ -50,6 +51,7 @@ async def embeddings(request: Request) -> Response:
     body = await read_body(request, OllamaEmbeddings, limit=context.config.max_body_size, any_media_type=True)
     context = context.of(body.model, tag=LATEST)
     if not body.prompt:
+        await load_or_unload(request, context, body.keep_alive)
         return JsonResponse(OneEmbedded([]))
     id = Asked.new_id("embd")
     async with context.assigned_arm(request, None, id) as arm:

@@ -17,7 +17,7 @@ from turnout.server.http.disconnect import while_connected
 from turnout.server.http.openapi.operation import operation
 from turnout.server.protocol.chat import ChatOptions
 from turnout.server.protocol.pooling.answers import Embedding, EmbeddingList, PooledList, PooledText
-from turnout.server.protocol.pooling.requests import EmbeddingRequest, PoolingRequest
+from turnout.server.protocol.pooling.requests import EmbeddedRequest, EmbeddingRequest, PoolingRequest
 from turnout.text.prompt.named_prompt import prompt_named
 
 __all__ = ["embeddings", "pooling"]
@@ -32,7 +32,7 @@ async def embeddings(request: Request) -> Response:
     id = Asked.new_id("embd")
     async with context.assigned_arm(request, body.user, id) as arm:
         asked = Asked(request, context, body, arm, id)
-        pooled = await _pooled(asked, body)
+        pooled = await _pooled(asked, body, body.task)
         # OpenAI's client asks for base64 by itself, and makes one vector of what it gets.
         show = in_base64 if body.encoding_format == "base64" and not _per_token(pooled) else numbers
 
@@ -62,12 +62,16 @@ async def pooling(request: Request) -> Response:
         return await answered(asked, pooled.numbers, answer)
 
 
-async def _pooled(asked: Asked, body: EmbeddingRequest) -> PooledTexts:
+async def _pooled(asked: Asked, body: EmbeddedRequest, task: str | None = None) -> PooledTexts:
+    """task: another name of the prompt, which holds where `body` names none."""
     facts, params = facts_of(asked.arm), body.pooling_params()
     if (body.messages is None) == (not body.input):
         raise RequestError("either an input or messages are expected", "input")
     if not body.messages:
-        before = prompt_named(facts, body.prompt_name, body.input_type)
+        if task is None or body.prompt_name is not None:
+            before = prompt_named(facts, body.prompt_name, body.input_type)
+        else:
+            before = prompt_named(facts, task, field="task")
         return await asked.pooled(Texts(body.input, params, before, body.add_special_tokens))
     if not asked.arm.tokenizer.has_chat_template:
         raise RequestError(

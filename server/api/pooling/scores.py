@@ -12,7 +12,6 @@ from turnout.core.errors import RequestError
 from turnout.core.types.pooling import PoolingFacts, PoolingParams
 from turnout.server.api.context import context_of
 from turnout.server.api.pooling.serving import Asked, answered, numbers
-from turnout.server.api.pooling.similarity import similarity
 from turnout.server.api.pooling.texts import Pair, Texts, facts_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.openapi.operation import operation
@@ -169,7 +168,13 @@ async def _by_similarity(
     )
 
     def compare() -> list[float]:
-        return [similarity(facts.similarity, one[query], two[other]) for query, other in pairs]
+        # Imported here, because nothing else in this process needs numpy.
+        from turnout.runner.pooling.similarity import similarity, vector_of
+
+        queries, others = (
+            {text: vector_of(pooled) for text, pooled in found.items()} for found in (one, two)
+        )
+        return [similarity(facts.similarity, queries[query], others[other]) for query, other in pairs]
 
     tokens = of_queries.tokens + of_others.tokens
     return _Scored(await asked.context.rendering.run(compare), PoolingUsage(tokens, tokens))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,16 +21,21 @@ from turnout.server.http.access.auth import Client
 from turnout.server.http.request_memory import HeldMemory
 from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.pooling.requests import PooledRequest
-from turnout.text.prompt.pooling_tokens import TextTokens, pair_tokens, text_tokens
+from turnout.text.prompt.pooling_tokens import (
+    TEXTS,
+    Cut,
+    TextTokens,
+    kept_tokens,
+    named_text,
+    pair_tokens,
+    shortened,
+    text_tokens,
+)
 
 __all__ = ["Pair", "Texts", "facts_of", "named", "numbered", "prepared_texts"]
 
 ANSWER_BYTES = 3 * 2**10
 """What a text takes besides its tokens and its vector."""
-TEXTS = ("prompt", "input")
-"""What errors about a text call the field that has it."""
-SUBJECT = re.compile(r"(?:^|(?<=, but ))(?:the|a) (?:prompt|text|pair)\b")
-"""What an error about a text calls it."""
 
 
 class Pair(NamedTuple):
@@ -84,14 +88,11 @@ def named(field: str) -> Iterator[None]:
 @contextmanager
 def numbered(of: Texts, at: int) -> Iterator[None]:
     """Makes errors about a text, raised in the block, name the one at `at`, where there are several."""
-    try:
+    if len(of.texts) == 1:
         yield
-    except RequestError as error:
-        if len(of.texts) > 1 and error.param in TEXTS:
-            name = f"{'pair' if isinstance(of.texts[at], Pair) else 'text'} {of.number(at)}"
-            named, count = SUBJECT.subn(name, str(error), count=1)
-            error.args = (named if count else f"{name}: {error}",)
-        raise
+        return
+    with named_text(f"{'pair' if isinstance(of.texts[at], Pair) else 'text'} {of.number(at)}"):
+        yield
 
 
 async def prepared_texts(
@@ -110,8 +111,12 @@ async def prepared_texts(
     """
     memory.add(ANSWER_BYTES * len(of.texts))
     limit = _limit(arm)
-    keep = _kept(body.truncate_prompt_tokens, limit) if most is None else min(most, limit)
-    read = partial(_read_numbered, arm, body, of, limit, keep)
+    keep = kept_tokens(body.truncate_prompt_tokens, limit) if most is None else min(most, limit)
+    if keep is None and of.most_of_second is not None:
+        keep = limit
+    side = body.truncation_side or arm.tokenizer.truncation_side
+    cut = None if keep is None else Cut(keep, side, of.most_of_second)
+    read = partial(_read_numbered, arm, body.CUT_BY, of, limit, cut)
     prompts = await tokenized(context.texts, list(enumerate(of.texts)), read, memory, _work)
     return [_spec(body, f"{id}-{number}", prompt, of.params, client) for number, prompt in enumerate(prompts)]
 
@@ -121,10 +126,6 @@ def _limit(arm: ServedArm) -> int:
     return longest if facts.max_length is None else min(longest, facts.max_length)
 
 
-def _kept(count: int | None, limit: int) -> int | None:
-    return count if count is None or 0 < count <= limit else limit
-
-
 class _Tokens(list[int]):
     """Token ids, of which `second_text` is as `PoolingParams` has it."""
 
@@ -132,20 +133,20 @@ class _Tokens(list[int]):
 
 
 def _read_numbered(
-    arm: ServedArm, body: PooledRequest, of: Texts, limit: int, keep: int | None, text: tuple[int, Text]
+    arm: ServedArm, cut_by: str, of: Texts, limit: int, cut: Cut | None, text: tuple[int, Text]
 ) -> list[int]:
     with numbered(of, text[0]):
         try:
-            return _read(arm, of, limit, keep, text[1])
+            return _read(arm, of, limit, cut, text[1])
         except ContextExceeded as error:
-            raise ContextExceeded(f"{error} or set {body.CUT_BY}", error.param) from None
+            raise ContextExceeded(f"{error} or set {cut_by}", error.param) from None
 
 
-def _read(arm: ServedArm, of: Texts, limit: int, keep: int | None, text: Text) -> list[int]:
+def _read(arm: ServedArm, of: Texts, limit: int, cut: Cut | None, text: Text) -> list[int]:
     if isinstance(text, list):
-        return text if keep is None else text[:keep]
+        return text if cut is None else shortened(text, cut.keep, cut.side)
     read = _read_pair if isinstance(text, Pair) else _read_text
-    tokens = read(of, arm, text, limit, keep)  # type: ignore[arg-type]  # mypy joins the two functions
+    tokens = read(of, arm, text, limit, cut)  # type: ignore[arg-type]  # mypy joins the two functions
     if not tokens.ids:
         raise RequestError("a text has no tokens; at least one is needed", "input")
     found = _Tokens(tokens.ids)
@@ -153,22 +154,19 @@ def _read(arm: ServedArm, of: Texts, limit: int, keep: int | None, text: Text) -
     return found
 
 
-def _read_text(of: Texts, arm: ServedArm, text: str, limit: int, keep: int | None) -> TextTokens:
+def _read_text(of: Texts, arm: ServedArm, text: str, limit: int, cut: Cut | None) -> TextTokens:
     told = _told(arm, of.before + text)
-    return text_tokens(arm.tokenizer, told, special=of.special, limit=limit, keep=keep)
+    return text_tokens(arm.tokenizer, told, special=of.special, limit=limit, cut=cut)
 
 
-def _read_pair(of: Texts, arm: ServedArm, pair: Pair, limit: int, keep: int | None) -> TextTokens:
+def _read_pair(of: Texts, arm: ServedArm, pair: Pair, limit: int, cut: Cut | None) -> TextTokens:
     first, second = (_told(arm, text) for text in pair)
-    if keep is None and of.most_of_second is not None:
-        keep = limit
     return pair_tokens(
         arm.tokenizer,
         first,
         second,
         limit=limit,
-        keep=keep,
-        most_of_second=of.most_of_second,
+        cut=cut,
         template=facts_of(arm).pair,
         instruction=of.before,
     )

@@ -15,6 +15,7 @@ from turnout.server.protocol.unsupported import OF_POOLING, refuse_unsupported
 
 __all__ = [
     "ClassifyRequest",
+    "EmbeddedRequest",
     "EmbeddingRequest",
     "PairRequest",
     "PooledRequest",
@@ -44,8 +45,10 @@ class PooledRequest(BaseModel):
     priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
     """vLLM's. Lower is served first, by policies that look at it."""
     truncate_prompt_tokens: Truncation | None = None
-    """vLLM's. Keep only so many tokens of each text, its first ones; -1: as many as the model takes. Default:
-    a longer text is refused."""
+    """vLLM's. Keep only so many tokens of each text; -1: as many as the model takes. Default: a longer text
+    is refused."""
+    truncation_side: Literal["left", "right"] | None = None
+    """vLLM's. Where texts are cut. Default: as the model's tokenizer has it, else `right`."""
     cache_salt: Annotated[str, Field(min_length=1)] | None = None
     """vLLM's. Share computed prefixes [only with requests of the same salt](../explanation/kv.md#salts)."""
 
@@ -82,8 +85,8 @@ class _Inputs(PooledRequest):
         return _counted(texts)
 
 
-class EmbeddingRequest(_Inputs):
-    """The body of a request for embeddings."""
+class EmbeddedRequest(_Inputs):
+    """What requests for vectors have in common."""
 
     messages: Messages | None = None
     """vLLM's. A conversation in place of `input`."""
@@ -94,14 +97,27 @@ class EmbeddingRequest(_Inputs):
     """Keep so many leading numbers of each embedding, normalized after that."""
     normalize: bool | None = None
     """vLLM's. Give embeddings the length 1. Default: as the model's folder says, else true."""
+    normalized: bool | None = None
+    """Jina's name of `normalize`."""
     pooling: str | None = None
     """Turnout's. The name of the [pooling](policies.md#pooling). Default: the model's."""
 
+    @property
+    def length_one(self) -> bool | None:
+        return self.normalized if self.normalize is None else self.normalize
+
     def pooling_params(self) -> PoolingParams:
-        return PoolingParams(pooling=self.pooling, normalize=self.normalize, dimensions=self.dimensions)
+        return PoolingParams(pooling=self.pooling, normalize=self.length_one, dimensions=self.dimensions)
 
 
-class PoolingRequest(EmbeddingRequest):
+class EmbeddingRequest(EmbeddedRequest):
+    """The body of a request for embeddings."""
+
+    task: str | None = None
+    """Jina's. As `prompt_name`."""
+
+
+class PoolingRequest(EmbeddedRequest):
     """The body of a request to `/pooling`."""
 
     task: Literal["embed", "classify", "token_embed"] = "embed"
@@ -114,7 +130,7 @@ class PoolingRequest(EmbeddingRequest):
         return PoolingParams(
             task=task,
             pooling="token" if self.task == "token_embed" else self.pooling,
-            normalize=self.normalize,
+            normalize=self.length_one,
             dimensions=self.dimensions,
             activation=self.use_activation,
         )
@@ -137,6 +153,11 @@ class PairRequest(PooledRequest):
     """Turnout's. What a reranker is told to do, in place of what its folder says. An embedder refuses it."""
     prompt_name: str | None = None
     """The instruction, or what an embedder puts in front of queries, by its name in the model's folder."""
+    use_activation: bool = True
+    """vLLM's. Turn scores into probabilities."""
+
+    def pooling_params(self) -> PoolingParams:
+        return PoolingParams(task="classify", pair=True, activation=self.use_activation)
 
 
 class ScoreRequest(PairRequest):
@@ -146,8 +167,6 @@ class ScoreRequest(PairRequest):
     """A text for each of `text_2`, or one for all."""
     text_2: Annotated[list[str], SkipValidation]
     """One text or several."""
-    use_activation: bool = True
-    """vLLM's. Turn scores into probabilities."""
 
     @field_validator("text_1", "text_2", mode="before", json_schema_input_type=str | list[str])
     @classmethod
@@ -166,9 +185,6 @@ class ScoreRequest(PairRequest):
                 "text_1",
             )
         return list(zip(one * len(two) if len(one) == 1 else one, two, strict=True))
-
-    def pooling_params(self) -> PoolingParams:
-        return PoolingParams(task="classify", activation=self.use_activation)
 
 
 class _Document(BaseModel):
@@ -209,9 +225,6 @@ class RerankRequest(PairRequest):
             if not isinstance(text, str):
                 raise ValueError(f"document {at} is expected to be a string, or an object with a text")
         return _counted(texts)
-
-    def pooling_params(self) -> PoolingParams:
-        return PoolingParams(task="classify")
 
 
 def _is_ids(value: object) -> bool:

@@ -109,6 +109,35 @@ def test_a_cross_encoders_activation(tmp_path: Path) -> None:
     assert read_embedder(tmp_path) == EmbedderConfig(activation="none")
 
 
+@pytest.mark.parametrize("modules", [[], [("Transformer", ""), ("LogitScore", "1_LogitScore")]])
+def test_a_cross_encoders_newer_settings_hold_before_its_config(
+    tmp_path: Path, modules: list[tuple[str, str]]
+) -> None:
+    """They were not read, so that its scores went through a sigmoid."""
+    older = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}
+    newer = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    put(tmp_path, modules, **{"1_LogitScore__config": {"true_token_id": 3}, "config": older})
+    found = read_embedder(tmp_path)
+    assert found is not None and found.activation == "sigmoid"
+    put(tmp_path, modules, config_sentence_transformers=newer)
+    found = read_embedder(tmp_path)
+    assert found is not None and found.activation == "none"
+    put(tmp_path, modules, config_sentence_transformers={"activation_fn": "torch.nn.Tanh"})
+    with pytest.raises(
+        ModelError, match=r"config_sentence_transformers\.json: the activation 'torch.nn.Tanh'"
+    ):
+        read_embedder(tmp_path)
+
+
+def test_the_dimensions_that_are_kept(tmp_path: Path) -> None:
+    put(tmp_path, [("Transformer", "")], config_sentence_transformers={"truncate_dim": 16})
+    found = read_embedder(tmp_path)
+    assert found is not None and found.truncate_dim == 16
+    put(tmp_path, [("Transformer", "")], config_sentence_transformers={"truncate_dim": "16"})
+    with pytest.raises(ModelError, match="truncate_dim = '16' should be a number of dimensions"):
+        read_embedder(tmp_path)
+
+
 def test_projections(tmp_path: Path) -> None:
     config = {"in_features": 4, "out_features": 3, "activation_function": "torch.nn.modules.activation.Tanh"}
     (tmp_path / "config.json").write_text(json.dumps(config))

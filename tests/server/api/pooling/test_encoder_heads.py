@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,7 +49,12 @@ class Encoders(TinyServer):
         self.heads: Mapping[str, PreTrainedModel] = {
             name: AutoModelForSequenceClassification.from_pretrained(at).eval() for name, at in heads.items()
         }
-        others = [f"{name}={at}" for name, at in heads.items()]
+        short = shutil.copytree(embed, folder / "short")
+        (short / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
+        degree = shutil.copytree(rerank, folder / "degree")
+        regression = {**json.loads((degree / "config.json").read_text()), "problem_type": "regression"}
+        (degree / "config.json").write_text(json.dumps(regression))
+        others = [f"{name}={at}" for name, at in {**heads, "short": short, "degree": degree}.items()]
         super().__init__(*others, model=f"embed={embed}", generates=False)
 
     def ask(self, path: str, **body: Any) -> Any:
@@ -126,6 +133,14 @@ def test_a_cross_encoder_says_a_text_has_one_class(server: Encoders) -> None:
     assert found["probs"] == near([float(server.logits("rerank", TEXTS[0]).sigmoid())])
 
 
+def test_a_regression_has_no_activation_but_that_of_pairs(server: Encoders) -> None:
+    """As in transformers and sentence-transformers; a text's had a sigmoid."""
+    (found,) = server.ask("/classify", model="degree", input=TEXTS[0])["data"]
+    assert found["probs"] == near([float(server.logits("rerank", TEXTS[0]))])
+    found = server.ask("/v1/score", model="degree", text_1=QUERY, text_2=TEXTS)["data"]
+    assert [each["score"] for each in found] == near(server.relevance())
+
+
 @pytest.mark.parametrize("path", ["/classify", "/pooling"])
 def test_a_classifier_classifies(server: Encoders, path: str) -> None:
     task = {"task": "classify"} if path == "/pooling" else {}
@@ -152,6 +167,9 @@ def test_a_classifier_classifies(server: Encoders, path: str) -> None:
             "cannot embed a conversation; send input",
         ),
         ("/v1/rerank", {"model": "rerank", "query": "a", "documents": ["b", LONG]}, "pair 1 has "),
+        ("/tokenize", {"model": "embed", "messages": MESSAGES}, "no chat template, so it reads no conv"),
+        ("/v1/embeddings", {"model": "short", "input": LONG}, "at most 64 are read"),
+        ("/v1/embeddings", {"model": "embed", "input": "a", "truncate_prompt_tokens": 2}, "at least 3 is"),
         ("/v1/embeddings", {"model": "embed", "input": "a", "dimensions": 129}, "vectors have 128"),
         ("/v1/embeddings", {"model": "embed", "input": ["a", ""]}, "text 1 is empty"),
         ("/v1/embeddings", {"model": "embed", "input": LONG}, "at most 512 are read"),
@@ -184,3 +202,13 @@ def test_long_texts_are_cut_where_asked(server: Encoders) -> None:
     found = server.ask("/v1/rerank", model="rerank", query="a", documents=[LONG], **whole)
     assert found["usage"]["total_tokens"] == 512
     assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_the_limit_that_is_told_is_the_folders(server: Encoders) -> None:
+    """It was the model's, and of token ids as many were read."""
+    cards = httpx.get(f"{server.url}/v1/models").json()["data"]
+    assert {card["id"]: card["max_model_len"] for card in cards}["short"] == 64
+    assert server.ask("/tokenize", model="short", prompt="a")["max_model_len"] == 64
+    assert server.ask("/api/show", model="short")["model_info"]["bert.context_length"] == 64
+    refused = server.post("/v1/embeddings", {"model": "short", "input": [7] * 65})
+    assert refused.status_code == 400 and "has 65 tokens, but the model takes 64" in refused.text

@@ -86,6 +86,7 @@ def test_embeddings_are_cut_and_normalized_as_asked(server: TinyServer) -> None:
     length = dot(raw[:8], raw[:8]) ** 0.5
     assert cut == pytest.approx([number / length for number in raw[:8]], abs=1e-6)
     assert dot(raw, raw) != pytest.approx(1, abs=1e-2)
+    assert vectors(server, input="one", normalized=False) == [raw], "as Jina calls it"
 
 
 def test_many_texts_have_the_embeddings_that_each_has_alone(server: TinyServer) -> None:
@@ -157,6 +158,7 @@ def test_queries_have_the_prompt_that_is_named(tmp_path: Path) -> None:
         (document,) = vectors(server, input="two", prompt_name="document", normalize=True)
         for name in ("query", "other"):
             (query,) = vectors(server, input="one", prompt_name=name, normalize=True)
+            assert vectors(server, input="one", task=name, normalize=True) == [query], "as Jina calls it"
             asked = {"prompt_name": name} if name == "other" else {}
             (score,) = answer(server, "/v1/score", text_1="one", text_2="two", **asked)["data"]
             (ranked,) = answer(server, "/v1/rerank", query="one", documents=["two"], **asked)["results"]
@@ -164,6 +166,26 @@ def test_queries_have_the_prompt_that_is_named(tmp_path: Path) -> None:
             assert score["score"] == pytest.approx(dot(query, document), abs=1e-5)
         refused = post(server, "/v1/rerank", **PAIR, prompt_name="worst").json()["error"]
         assert refused["param"] == "prompt_name" and "known: document, other, query" in refused["message"]
+    finally:
+        server.end()
+
+
+def test_a_vector_for_each_token_scores_by_max_sim() -> None:
+    """The numbers of both texts were multiplied one by one, up to the end of the shorter text's."""
+    server = TinyServer("--pooling", "token")
+    try:
+        (query,), (text,) = (
+            answer(server, "/pooling", input=[each])["data"] for each in ("def f(x):", "import os, sys")
+        )
+        expected = sum(max(dot(token, other) for other in text["data"]) for token in query["data"])
+        asked = {"text_1": "def f(x):", "text_2": "import os, sys"}
+        for path in ("/v1/score", "/score"):
+            (score,) = answer(server, path, **asked)["data"]
+            assert score["score"] == pytest.approx(expected, rel=1e-4)
+        asked = {"query": "def f(x):", "documents": ["import os, sys", "def f(x):"]}
+        for path in ("/v1/rerank", "/rerank"):
+            best, other = answer(server, path, **asked)["results"]
+            assert best["index"] == 1 and other["relevance_score"] == pytest.approx(expected, rel=1e-4)
     finally:
         server.end()
 
@@ -187,6 +209,9 @@ def test_a_text_is_cut_where_asked(server: TinyServer) -> None:
     assert vectors(server, input="one two three four", truncate_prompt_tokens=2) == vectors(
         server, input=ids[:2]
     )
+    cut = {"truncate_prompt_tokens": 2, "truncation_side": "left"}
+    for text in ("one two three four", ids):
+        assert vectors(server, input=text, **cut) == vectors(server, input=ids[-2:])
     found = answer(server, EMBEDDINGS, input="word " * 5000, truncate_prompt_tokens=-1)
     assert found["usage"]["prompt_tokens"] == 2048
 
@@ -206,9 +231,15 @@ def test_a_text_is_cut_where_asked(server: TinyServer) -> None:
         (EMBEDDINGS, {"input": "a", "dimensions": 0}, "dimensions", "a whole number from 1 on"),
         (EMBEDDINGS, {"input": "a", "pooling": "avg"}, "pooling", "known: cls, last, max, mean"),
         (EMBEDDINGS, {"input": "a", "prompt_name": "query"}, "prompt_name", "it has none"),
+        (EMBEDDINGS, {"input": "a", "task": "text-matching"}, "task", "it has none"),
+        (EMBEDDINGS, {"input": "a", "truncation_side": "both"}, "truncation_side", "'left' or 'right'"),
         (EMBEDDINGS, {"input": "a", "encoding_format": "hex"}, "encoding_format", "'float' or 'base64'"),
         (EMBEDDINGS, {"input": "word " * 5000}, "input", "at most 2,048 are read|context length"),
         ("/classify", {"input": "a"}, "model", "no classification head"),
+        ("/classify", {"input": "a", "activation": False}, "activation", "this server has use_activation"),
+        ("/classify", {"input": "a", "softmax": False}, "softmax", "this server has use_activation"),
+        ("/classify", {"input": "a", "dimensions": 4}, "dimensions", "not supported"),
+        ("/rerank", {**PAIR, "raw_scores": True}, "raw_scores", "this server has use_activation"),
         ("/v1/rerank", {"query": "a", "documents": []}, "documents", "at least one text"),
         ("/v1/rerank", {"query": "", "documents": ["a"]}, "query", "the query is empty"),
         ("/v1/rerank", {"query": "a", "documents": ["a", ""]}, "documents", "text 1 is empty"),

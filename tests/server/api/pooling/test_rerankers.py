@@ -58,6 +58,15 @@ def test_documents_are_ranked_by_the_logits_of_yes_and_no(server: TinyServer) ->
         assert by_pair[each["index"]]["score"] == each["relevance_score"]
 
 
+def test_scores_are_logits_where_asked(server: TinyServer) -> None:
+    """/v1/rerank ignored use_activation."""
+    asked = {"query": "what is f?", "documents": DOCUMENTS}
+    plain = {each["index"]: each["relevance_score"] for each in answer(server, "/rerank", **asked)["results"]}
+    for each in answer(server, "/v1/rerank", **asked, use_activation=False)["results"]:
+        logit = torch.tensor(each["relevance_score"])
+        assert plain[each["index"]] == pytest.approx(float(logit.sigmoid()), abs=1e-6)
+
+
 def test_an_instruction_is_given_or_named(server: TinyServer) -> None:
     def scores(**more: str) -> list[float]:
         found = answer(server, "/v1/score", text_1="what is f?", text_2=DOCUMENTS, **more)

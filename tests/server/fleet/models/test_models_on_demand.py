@@ -208,6 +208,19 @@ def test_clients_of_ollama_say_how_long_it_stays(lazy: Server) -> None:
     eventually(lambda: lazy.states()["a"] == "unloaded")
 
 
+@pytest.mark.parametrize(
+    ("path", "nothing"), [("/api/embed", {"input": []}), ("/api/embed", {}), ("/api/embeddings", {})]
+)
+def test_no_text_of_ollamas_embeddings_loads_and_unloads_a_model(
+    lazy: Server, path: str, nothing: dict[str, Any]
+) -> None:
+    """It did neither."""
+    answer = lazy.http.post(path, json={"model": "a", "keep_alive": "1h", **nothing})
+    assert answer.status_code == 200 and lazy.states()["a"] == "loaded"
+    assert lazy.http.post(path, json={"model": "a", "keep_alive": 0, **nothing}).status_code == 200
+    eventually(lambda: lazy.states()["a"] == "unloaded")
+
+
 def test_ollamas_answers_tell_how_long_a_model_took_to_load(lazy: Server) -> None:
     """It was 0, and the time to load was missing in all that the request took."""
     asked = {"prompt": "x", "stream": False, "options": {"num_predict": 2}}
