@@ -73,7 +73,7 @@ def test_requests_that_fail_are_told_with_a_reason(more: tuple[str, ...]) -> Non
     assert result.exit_code == 0, result.output
     first, second = result.stderr.splitlines()
     assert first.startswith("WARNING: base: 3 of 4 requests failed, the first of them (job 0) because: ")
-    assert "5000 tokens" in first and second.startswith("WARNING: b: 3 of 4 ")
+    assert "the prompt has 5000" in first and second.startswith("WARNING: b: 3 of 4 ")
     assert columns(result.stdout)["Failed requests"] == ["3", "3"]
 
 

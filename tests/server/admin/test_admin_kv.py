@@ -200,7 +200,7 @@ def test_only_the_same_salt_shares(fresh: RunningServer) -> None:
         ({"name": "a", "prompt": [[1, 2]]}, "prompt", "a string or a list of token ids is expected"),
         ({"name": "a", "prompt": 5}, "prompt", "a string or a list of token ids is expected (given: 5)"),
         ({"name": "a", "prompt": [VOCABULARY]}, "prompt", f"token id {VOCABULARY} is outside the vocabulary"),
-        ({"name": "a", "prompt": [1] * CONTEXT}, "prompt", f"the prefix has {CONTEXT} tokens"),
+        ({"name": "a", "prompt": [1] * CONTEXT}, "prompt", f"the prefix has {CONTEXT} and at least one"),
         ({"name": "a", "prompt": [1] * 20, "cache_salt": ""}, "cache_salt", "at least 1 character"),
         ({"name": "a", "prompt": [1] * 20, "compute": "no"}, "compute", "valid boolean"),
         ({"name": "a", "prompt": [1] * 20, "salt": "x"}, "salt", "not permitted"),

@@ -422,10 +422,13 @@ def test_metrics_keep_the_label_of_a_replica_that_is_left_alone(start: Start) ->
         return {line.split("{")[1].split("}")[0] for line in lines if line.startswith("turnout:engine_steps")}
 
     server = start(replicas=1)
-    assert labels() == {'model_name="echo"'}
+    eventually(
+        lambda: labels() == {'model_name="echo"'}
+    )  # an engine reports its figures soon after it serves
     assert server.post(REPLICAS, action="add").status_code == 200
     eventually(lambda: serving(server, "0", "1"), 15)
-    assert labels() == {'model_name="echo",replica="0"', 'model_name="echo",replica="1"'}
+    both = {'model_name="echo",replica="0"', 'model_name="echo",replica="1"'}
+    eventually(lambda: labels() == both)
     assert change(server, "remove", "0").status_code == 200
     eventually(lambda: serving(server, "1"))
     assert labels() == {'model_name="echo",replica="1"'}
