@@ -18,6 +18,7 @@ __all__ = [
     "freeze_garbage",
     "ignore_stop_signals",
     "no_collections",
+    "open_standard_streams",
     "quick_turns",
     "stop_signals_blocked",
 ]
@@ -78,6 +79,21 @@ def quick_turns(seconds: float = 0.0005) -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+def open_standard_streams() -> None:
+    """Opens the null device in place of a standard input, output or error that was closed when Python began.
+
+    A main program calls this before it opens anything: otherwise a socket or a file gets the descriptor, and
+    is sent what a library prints; and `sys.stdout`, which is None then, cannot be written to. Child processes
+    inherit the descriptors.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # In this order: the system gives the lowest free descriptor, which is the one that was closed.
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def exit_with_parent(before: Callable[[], object] | None = None) -> None:

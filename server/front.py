@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import cast
 
 from turnout.core.logs import LogStyle, start_logging
-from turnout.core.process import exit_with_parent, freeze_garbage, ignore_stop_signals, quick_turns
+from turnout.core.process import (
+    exit_with_parent,
+    freeze_garbage,
+    ignore_stop_signals,
+    open_standard_streams,
+    quick_turns,
+)
 from turnout.core.types.messages import Delta
 from turnout.server.api.context import Context
 from turnout.server.api.metrics import own_figures
@@ -54,6 +60,7 @@ MEASURE_SECONDS = 2.0
 
 
 def main() -> None:
+    open_standard_streams()
     ignore_stop_signals()
     if not (line := sys.stdin.buffer.readline()):
         return

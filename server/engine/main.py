@@ -21,7 +21,7 @@ from turnout.core.errors import ConfigError, NoRoom, PluginError, PolicyError, T
 from turnout.core.loading_progress import progress_to
 from turnout.core.logs import LogStyle, start_logging
 from turnout.core.plugin_faults import blamed, fault_message, plugin_errors
-from turnout.core.process import exit_with_parent, freeze_garbage, ignore_stop_signals
+from turnout.core.process import exit_with_parent, freeze_garbage, ignore_stop_signals, open_standard_streams
 from turnout.core.types.messages import Failed, LoadProgress
 from turnout.server.engine.admin_commands import Assembled
 from turnout.server.engine.channel import EngineChannel
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 def main() -> None:
     """Serve one end of the socket until told to stop."""
+    open_standard_streams()
     given = _arguments()
     log = LogStyle(given.log_level, given.log_format)
     start_logging(log, process="engine", arm=given.arm, replica=given.replica)
