@@ -17,9 +17,10 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from turnout.core.api_keys import sendable_key
 from turnout.core.errors import ConfigError, did_you_mean
 
-__all__ = ["KeyEntry", "read_key_file"]
+__all__ = ["KeyEntry", "read_key_file", "valid_key"]
 
 LIST_BEGINS = ("[", "{", "- ", "--- ")
 """How the first line of a list in YAML or JSON begins."""
@@ -37,15 +38,22 @@ class KeyEntry(BaseModel):
     tokens_per_minute: int | None = Field(None, gt=0)
 
 
+def valid_key(key: str, given: str) -> str:
+    """Returns a key as clients send it. Raises ConfigError as `sendable_key` does, and for an empty key."""
+    if not (key := sendable_key(key, given)):
+        raise ConfigError(f"the key ({given}) is empty; give one, or none at all")
+    return key
+
+
 def read_key_file(path: str) -> list[KeyEntry]:
     """The keys of a file. Raises ConfigError, whose message never has a key."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read the key file {path}: {reason}") from None
     content = _structure(path, text)
-    entries = _lines(text) if content is None else _listed(path, content)
+    entries = _lines(path, text) if content is None else _listed(path, content)
     if not entries:
         raise ConfigError(f"the key file {path} has no key: expected is a key a line, or a YAML list of keys")
     return entries
@@ -76,8 +84,9 @@ def _meant(text: str) -> Iterator[str]:
     return (line for line in lines if line and not line.startswith("#"))
 
 
-def _lines(text: str) -> list[KeyEntry]:
-    return [KeyEntry(key=line) for line in _meant(text)]
+def _lines(path: str, text: str) -> list[KeyEntry]:
+    lines = enumerate(_meant(text), 1)
+    return [KeyEntry(key=valid_key(line, f"{path}, key {number}")) for number, line in lines]
 
 
 def _listed(path: str, content: object) -> list[KeyEntry]:
@@ -93,7 +102,8 @@ def _entry(path: str, number: int, item: object) -> KeyEntry:
     if not isinstance(item, dict):
         raise ConfigError(f"{path}, key {number}: expected is text, or a mapping with a 'key'")
     try:
-        return KeyEntry(**{str(name).replace("-", "_"): value for name, value in item.items()})
+        entry = KeyEntry(**{str(name).replace("-", "_"): value for name, value in item.items()})
+        return entry.model_copy(update={"key": valid_key(entry.key, f"{path}, key {number}")})
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False)[0]
     name = ".".join(map(str, problem["loc"]))

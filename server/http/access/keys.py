@@ -13,7 +13,7 @@ from functools import partial
 from turnout.config import ServerConfig
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError
-from turnout.server.http.access.key_file import KeyEntry, read_key_file
+from turnout.server.http.access.key_file import KeyEntry, read_key_file, valid_key
 from turnout.server.http.access.key_usage import KeyUsage
 
 __all__ = ["ADMIN_KEY_VARIABLE", "API_KEY_VARIABLE", "Key", "Keys", "check_keys", "name_of"]
@@ -87,13 +87,13 @@ class Keys:
     @classmethod
     def for_api(cls, config: ServerConfig, usage: Callable[[bytes], KeyUsage] | None = None) -> Keys:
         """The API keys. Raises ConfigError."""
-        read = partial(_entries, config.api_key, config.api_key_file, API_KEY_VARIABLE)
+        read = partial(_entries, "--api-key", config.api_key, config.api_key_file, API_KEY_VARIABLE)
         return cls(read, config.api_key_file, usage)
 
     @classmethod
     def for_admin(cls, config: ServerConfig) -> Keys:
         """The admin keys. Raises ConfigError."""
-        read = partial(_entries, config.admin_key, config.admin_key_file, ADMIN_KEY_VARIABLE)
+        read = partial(_entries, "--admin-key", config.admin_key, config.admin_key_file, ADMIN_KEY_VARIABLE)
         return cls(read, config.admin_key_file)
 
     def find(self, token: bytes) -> Key | None:
@@ -132,14 +132,18 @@ def name_of(token: bytes) -> str:
 
 
 def _entries(
-    given: Sequence[str], file: str | None, variable: str, environment: Mapping[str, str] = os.environ
+    option: str,
+    given: Sequence[str],
+    file: str | None,
+    variable: str,
+    environment: Mapping[str, str] = os.environ,
 ) -> list[KeyEntry]:
     """The environment counts where neither a flag nor a file gives a key."""
-    entries = [KeyEntry(key=key) for key in given]
+    entries = [KeyEntry(key=valid_key(key, option)) for key in given]
     if file is not None:
         entries += read_key_file(file)
     if not entries and (key := environment.get(variable)):
-        entries = [KeyEntry(key=key)]
+        entries = [KeyEntry(key=valid_key(key, variable))]
     if (repeated := _repeated(entries)) is not None:
         where = f"in {file} and on the command line together" if given and file else f"in {file or 'flags'}"
         raise ConfigError(f"{repeated} is given twice {where}; give each once")

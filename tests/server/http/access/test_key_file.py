@@ -9,7 +9,13 @@ import pytest
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError
 from turnout.server.http.access.key_file import KeyEntry, read_key_file
-from turnout.server.http.access.keys import API_KEY_VARIABLE, LOOK_SECONDS, Keys
+from turnout.server.http.access.keys import (
+    ADMIN_KEY_VARIABLE,
+    API_KEY_VARIABLE,
+    LOOK_SECONDS,
+    Keys,
+    check_keys,
+)
 from turnout.server.http.errors import ApiError
 
 
@@ -27,6 +33,8 @@ def written(folder: Path, text: str) -> str:
         ("- one\n- {key: two, name: b}\n", [KeyEntry(key="one"), KeyEntry(key="two", name="b")]),
         ('[{"key": "x", "tokens-per-minute": 5}]', [KeyEntry(key="x", tokens_per_minute=5)]),
         ("- key: y\n  requests_in_flight: 2\n", [KeyEntry(key="y", requests_in_flight=2)]),
+        ("\ufeffsecret\n", [KeyEntry(key="secret")]),
+        ("- ' one '\n", [KeyEntry(key="one")]),
         ("-a: {\n[x\n", [KeyEntry(key="-a: {"), KeyEntry(key="[x")]),
     ],
 )
@@ -48,6 +56,9 @@ def test_a_file_has_lines_or_a_list(tmp_path: Path, text: str, entries: list[Key
         ('[\n  {"key": "hidden"},\n  {"key": "hid', "begins as a list, and is no YAML or JSON"),
         ("# mine\n- name: a\n  key: hidden\n- {name: b, key: 12345\n", "line 5: begins as a list"),
         ("---\n- {key: hidden\n", "begins as a list"),
+        ("one\nhid\tden12345\n", "key 2) has '\\t' as character 4 of 12"),
+        ('- "hid\\nden12345"\n', "key 1) has '\\n' as character 4 of 12"),
+        ("- ' '\n", "key 1) is empty"),
     ],
 )
 def test_a_wrong_file_is_refused_without_telling_a_key(tmp_path: Path, text: str, message: str) -> None:
@@ -145,3 +156,26 @@ def test_a_key_may_be_any_text() -> None:
     keys = Keys.for_api(ServerConfig(api_key=("sécret", "b,c")))
     assert keys.find("sécret".encode()) and keys.find(b"b,c")
     assert not keys.find(b"b") and not keys.find(b"")
+
+
+def test_whitespace_around_a_key_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients cannot send it, so no client had the key."""
+    assert Keys.for_api(ServerConfig(api_key=(" a ", "b\n"))).find(b"b")
+    monkeypatch.setenv(API_KEY_VARIABLE, "of a file\n")
+    assert Keys.for_api(ServerConfig()).find(b"of a file")
+
+
+@pytest.mark.parametrize("key", ["hid\nden", "hid\tden", "\ufeffhidden", "hid\x00den", " \n"])
+def test_a_key_that_no_client_can_send_is_refused_by_its_option(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server started, and answered 401 to all."""
+    with pytest.raises(ConfigError, match=r"the key \(--api-key\) (has|is)") as refused:
+        check_keys(ServerConfig(api_key=("fine", key)))
+    assert "hid" not in str(refused.value)
+    with pytest.raises(ConfigError, match=r"the key \(--admin-key\) (has|is)"):
+        check_keys(ServerConfig(admin_key=key))
+    for variable in {key, "hidden\udcff"} - {"hid\x00den"}:
+        monkeypatch.setenv(ADMIN_KEY_VARIABLE, variable)
+        with pytest.raises(ConfigError, match=r"the key \(TURNOUT_ADMIN_KEY\) (has|is)"):
+            check_keys(ServerConfig())
