@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from turnout.config.engine import EngineConfig
-from turnout.config.fields import Config, Listed, Texts
+from turnout.config.fields import Config, Texts
+from turnout.config.model_names import ModelNames
 from turnout.config.server import ServerConfig
 from turnout.core import limits
 from turnout.core.errors import ConfigError
@@ -21,7 +22,7 @@ ROUNDING = 1e-9
 class ModelOptions(Config):
     """What a section of `models` may say besides the options of an engine."""
 
-    served_model_name: Listed = Field((), description="Further names that requests may give this model.")
+    served_model_name: ModelNames = Field((), description="Further names that requests may give this model.")
     """A text with commas between names, or a list."""
     replicas: int = Field(
         1, gt=0, le=limits.REPLICAS.whole, description="Engines of this model; default: `--replicas`."

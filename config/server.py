@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from turnout.config.fields import Config, Listed, PathText, Texts
+from turnout.config.model_names import ModelName
 from turnout.core import limits
 from turnout.core.sizes import ByteSize
 
@@ -40,7 +41,7 @@ class ServerConfig(Config):
     ssl_ca_certs: PathText | None = Field(
         None, description="Authorities, as PEM, of which clients must have a certificate."
     )
-    served_model_name: str | None = Field(
+    served_model_name: ModelName | None = Field(
         None, description="Name of the model in the API; default: `--model` as given."
     )
     api_workers: int = Field(

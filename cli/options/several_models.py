@@ -16,7 +16,6 @@ from turnout.core.errors import ConfigError
 __all__ = ["FIELDS", "models_of", "split_models"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-ALIAS = re.compile(r"[^\s\x00-\x1f]{1,256}")
 FIELDS = {**EngineConfig.model_fields, **ModelOptions.model_fields}
 """What a section may say."""
 OF_ONE = {
@@ -95,10 +94,6 @@ def _model(name: str, section: Mapping[str, Any], engine: EngineConfig, server: 
 
 
 def _check_names(models: Sequence[ModelConfig]) -> None:
-    for model in models:
-        for alias in model.aliases:
-            if not ALIAS.fullmatch(alias):
-                raise ConfigError(f"{MODELS}: {model.name}: {alias!r} cannot be a name: it has spaces")
     counts = Counter(name for model in models for name in dict.fromkeys(model.names))
     for name, count in counts.items():
         if count > 1:

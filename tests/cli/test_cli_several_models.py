@@ -170,6 +170,10 @@ def test_what_arguments_may_not_say(served: Served, arguments: list[str], messag
             "{chat: a, code: {model: b, served-model-name: chat}}",
             "two models are called 'chat': chat and code",
         ),
+        (
+            '{chat: a, code: {model: b, served-model-name: ["a\\nb"]}}',
+            "'a\\nb' cannot be a model's name: expected 1 to 256 printable characters",
+        ),
         ("{chat: a, code: 3}", "models: code: expected a model, or options"),
         ("[a, b]", "models: expected names, each with a model"),
         (
