@@ -8,6 +8,7 @@ from pydantic import Field
 
 from turnout.config.fields import Config, Listed, PathText, Texts
 from turnout.config.model_names import ModelName
+from turnout.config.web_names import Hosts, Origins
 from turnout.core import limits
 from turnout.core.sizes import ByteSize
 
@@ -68,14 +69,14 @@ class ServerConfig(Config):
     )
     """See [access](admin-api.md#access)."""
     admin_key_file: str | None = Field(None, description="File of keys that `/admin` accepts.")
-    allowed_hosts: Listed = Field(
+    allowed_hosts: Hosts = Field(
         (),
         description="Host names that the server answers to besides those of this machine; `*`: any; default: "
         "none on a loopback address without a key, elsewhere any.",
     )
     """`*.example.com` stands for all names below. The header `Host` is checked. See
     [web pages](../how-to/serve.md#web-pages)."""
-    allowed_origins: Listed = Field(
+    allowed_origins: Origins = Field(
         (),
         description="Origins whose web pages may use the server, such as `https://chat.example.com`; `*`: "
         "any; default: without a key this machine's own, with a key none.",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
@@ -57,6 +56,7 @@ from turnout.server.fleet.arm_header import ARM_HEADER, ArmHeaderMiddleware
 from turnout.server.fleet.fronts.fronts import Fronts
 from turnout.server.fleet.models.models import Models
 from turnout.server.http.access.auth import HEALTH, AuthMiddleware
+from turnout.server.http.access.cors import PagesMiddleware
 from turnout.server.http.access.key_usage import KeyUsage
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.pace import Pace
@@ -211,7 +211,7 @@ def create_app(
         middleware=[
             *_between(config, fronts, front),
             Middleware(RootPathMiddleware, config.root_path),
-            *_cors(config),
+            *_cors(config, keyless=not keys),
             Middleware(TrailingSlashMiddleware),
             Middleware(RecordMiddleware, writers, untraced=untraced),
             Middleware(RequestIdMiddleware),
@@ -278,19 +278,9 @@ def _is_own(own: frozenset[str], root: str, path: str) -> bool:
     return path.removeprefix(root).rstrip("/") in own
 
 
-def _cors(config: ServerConfig) -> list[Middleware]:
+def _cors(config: ServerConfig, *, keyless: bool) -> list[Middleware]:
     """Lets pages of the allowed origins read responses; outermost, since refusals are responses too."""
-    if not config.allowed_origins:
+    if not (config.allowed_origins or keyless):
         return []
     exposed = [REQUEST_ID, PROCESSING, ARM_HEADER, "Retry-After"]
-    every = ["*"]
-    return [
-        Middleware(
-            CORSMiddleware,
-            allow_origins=config.allowed_origins,
-            allow_methods=every,
-            allow_headers=every,
-            expose_headers=exposed,
-            allow_private_network=True,  # browsers ask for it where a public page calls a local server
-        )
-    ]
+    return [Middleware(PagesMiddleware, config, exposed, keyless=keyless)]

@@ -183,7 +183,8 @@ def test_allowed_origins_are_told_to_browsers(keyed: TinyServer) -> None:
     refused = httpx.post(url, json=PROMPT, headers={"Origin": PAGE})
     assert refused.status_code == 401 and refused.headers["Access-Control-Allow-Origin"] == PAGE
     other = httpx.options(url, headers={**asked, "Origin": "https://evil.example"})
-    assert other.status_code == 400 and "Access-Control-Allow-Origin" not in other.headers
+    assert other.status_code == 403 and "Access-Control-Allow-Origin" not in other.headers
+    assert error_of(other)["code"] == "origin_not_allowed"
 
 
 def test_a_key_in_the_environment_shows_in_no_list_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,10 @@ from starlette.datastructures import Headers
 from turnout.config import ServerConfig
 from turnout.server.http.errors import ApiError
 
-__all__ = ["Sites", "is_loopback", "names_loopback"]
+__all__ = ["Sites", "is_local_page", "is_loopback", "names_loopback"]
 
 ANY = "*"
+WEB = ("http", "https")
 
 
 class Sites:
@@ -54,9 +55,14 @@ class Sites:
         if ANY in self._origins or origin in self._origins:
             return True
         parts = _split(origin)
-        if parts.scheme not in ("http", "https", ""):
+        if parts.scheme not in (*WEB, ""):
             return True  # an application or an extension, not a web page
         return names_loopback(origin) or (bool(parts.netloc) and parts.netloc.lower() == host.lower())
+
+
+def is_local_page(origin: str) -> bool:
+    """An origin is that of web pages of this machine."""
+    return _split(origin).scheme in WEB and names_loopback(origin)
 
 
 def names_loopback(url: str) -> bool:
@@ -78,8 +84,8 @@ def _is_local_name(host: str) -> bool:
 
 def _matches(host: str, allowed: str) -> bool:
     if allowed.startswith("*."):
-        return host.endswith(allowed[1:].lower())
-    return allowed == ANY or host == allowed.lower()
+        return host.endswith(allowed[1:])
+    return allowed == ANY or host == allowed
 
 
 def _host(url: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from turnout.config import ServerConfig
+from turnout.core.errors import ConfigError
 from turnout.server.http.access.sites import Sites
 
 EVIL = "http://evil.example"
@@ -69,3 +70,54 @@ def test_allowed_origins_are_exact_and_may_be_a_list_in_json() -> None:
     config = ServerConfig(allowed_origins='["https://chat.example", "https://b.example:81"]')
     assert code(config, host="localhost", origin="https://chat.example") is None
     assert code(config, host="localhost", origin="http://chat.example") == "origin_not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("given", "origin"),
+    [
+        ("https://chat.example/", "https://chat.example"),
+        ("HTTPS://Chat.Example:443", "https://chat.example"),
+        ("http://[::1]:80/", "http://[::1]"),
+        ("http://chat.example:443", "http://chat.example:443"),
+        ("chrome-extension://abcdef", "chrome-extension://abcdef"),
+        ("null", "null"),
+    ],
+)
+def test_origins_have_the_form_that_browsers_send(given: str, origin: str) -> None:
+    """A slash at the end, or a capital letter, matched no page."""
+    assert ServerConfig(allowed_origins=given).allowed_origins == (origin,)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "nope",
+        "chat.example",
+        "https://a.example/path",
+        "https://",
+        "https://*.a.example",
+        "https://a b",
+        "http://é.a",
+    ],
+)
+def test_what_is_no_origin_is_refused(given: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"allowed_origins: .* is no origin; expected scheme://host\[:port\]"
+    ):
+        ServerConfig(allowed_origins=("https://fine.example", given))
+
+
+@pytest.mark.parametrize(
+    ("given", "host"),
+    [("LLM.example.", "llm.example"), ("[2001:DB8:0::1]", "2001:db8::1"), ("10.0.0.1",) * 2],
+)
+def test_hosts_have_the_form_that_they_are_compared_in(given: str, host: str) -> None:
+    assert ServerConfig(allowed_hosts=given).allowed_hosts == (host,)
+
+
+@pytest.mark.parametrize(
+    "given", ["llm.example.com:8080", "http://x:80/", "http://x", "a.*", "*.", "[::1]:80", "a b", "é.example"]
+)
+def test_what_is_no_host_name_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"allowed_hosts: .* expected a name without scheme and port"):
+        ServerConfig(allowed_hosts=given)
