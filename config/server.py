@@ -19,7 +19,8 @@ class ServerConfig(Config):
     """The configuration of a server around the engine: its address, keys, limits and live test."""
 
     host: str = Field("127.0.0.1", description="Address to bind.")
-    """The default answers on this machine only; `0.0.0.0` answers on all interfaces: then set an API key."""
+    """The default answers on this machine only; `0.0.0.0` answers on all interfaces, and `::` by IPv6 too:
+    then set an API key."""
     port: int = Field(
         8000, ge=0, le=65535, description="Port to bind; 0: any free one, which start-up prints."
     )

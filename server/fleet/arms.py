@@ -271,7 +271,7 @@ class Arms:
 def _shutting_down() -> ApiError:
     message = "the server is shutting down and takes no more requests; retry, or ask another server"
     # A load balancer can send a client to another server only when the client opens a new connection.
-    return ApiError(503, message, code="shutting_down", headers={"Connection": "close"})
+    return ApiError(503, message, code="shutting_down", headers={"Retry-After": "1", "Connection": "close"})
 
 
 def _past(arm: ServedArm) -> str:

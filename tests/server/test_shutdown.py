@@ -87,7 +87,7 @@ def test_what_runs_may_end_and_what_is_new_is_refused(launch: Launch, number: si
     assert httpx.get(f"{url}/live").status_code == 200, "a restart would end what it drains"
     refused = ask(url)
     assert refused.status_code == 503
-    assert refused.headers["connection"] == "close"
+    assert refused.headers["connection"] == "close" and refused.headers["retry-after"] == "1"
     assert refused.json()["error"] == {
         "message": "the server is shutting down and takes no more requests; retry, or ask another server",
         "type": "server_error",

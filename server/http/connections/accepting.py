@@ -85,14 +85,14 @@ async def take_connections(
             await asyncio.sleep(0 if gave_up else POLL_SECONDS)
         room = min(at_once, most - len(connections) - len(arriving))
         try:
-            connection, _ = await loop.sock_accept(listener)
+            connection, address = await loop.sock_accept(listener)
             while True:
                 _send_at_once(connection)
-                arriving.add(asyncio.create_task(_arrive(protocol, connection, tls)))
+                arriving.add(asyncio.create_task(_arrive(protocol, connection, address, tls)))
                 if room <= 1:
                     break
                 room -= 1
-                connection, _ = listener.accept()
+                connection, address = listener.accept()
                 connection.setblocking(False)
         except BlockingIOError:  # no other has come
             pass
@@ -126,16 +126,28 @@ class Arriving:
 
 
 async def _arrive(
-    protocol: Callable[[], asyncio.Protocol], connection: socket.socket, tls: ssl.SSLContext | None
+    protocol: Callable[[], asyncio.Protocol],
+    connection: socket.socket,
+    address: object,
+    tls: ssl.SSLContext | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     if tls is None:
         await loop.connect_accepted_socket(protocol, connection)
         return
-    with contextlib.suppress(OSError):  # among them ssl.SSLError: the client speaks no TLS, or left
+    try:
         await loop.connect_accepted_socket(
             protocol, connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS
         )
+    except ssl.SSLError as error:  # the client speaks no TLS, or has no certificate that is accepted
+        logger.info("a TLS handshake with %s failed: %s", _named(address), error)
+    except OSError as error:
+        logger.debug("a TLS handshake with %s did not end: %s", _named(address), error)
+
+
+def _named(address: object) -> str:
+    """An address as the log has it: of a port's client, or of a Unix socket's."""
+    return f"{address[0]} port {address[1]}" if isinstance(address, tuple) else "a Unix socket's client"
 
 
 def _send_at_once(connection: socket.socket) -> None:

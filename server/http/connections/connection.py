@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from enum import Enum, auto
+from ipaddress import IPv6Address
 from typing import Any, cast
 
 import msgspec
@@ -110,6 +111,7 @@ class Connection(HttpToolsProtocol):
         transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         gentle = GentleTransport(cast(asyncio.Transport, transport), self._close)
         super().connection_made(gentle)
+        self.client = _as_ipv4(self.client)
         self._since = monotonic()
         if not self._waiting.add(self):
             message = f"{self.address} has too many connections open without a request; close some"
@@ -300,6 +302,14 @@ class Connection(HttpToolsProtocol):
         ):
             message = f"the body came too slowly: {self._size.body:,} bytes in {elapsed:.0f} seconds"
             self._refuse(ApiError(408, message))
+
+
+def _as_ipv4(client: tuple[str, int] | None) -> tuple[str, int] | None:
+    """The address and port of a client that came by IPv4, which a socket for both shows as ``::ffff:…``."""
+    if client is None or not client[0].startswith("::ffff:"):
+        return client
+    address = IPv6Address(client[0]).ipv4_mapped
+    return client if address is None else (str(address), client[1])
 
 
 def _response(error: ApiError, default_headers: list[tuple[bytes, bytes]]) -> bytes:

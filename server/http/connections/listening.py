@@ -19,6 +19,8 @@ from turnout.server.http.connections.tls import tls_context
 __all__ = ["BACKLOG", "Listener", "listening"]
 
 BACKLOG = 2048
+ANY_IPV6 = "::"
+"""All interfaces, by IPv6 and by IPv4."""
 CONNECTABLE = 0o666
 """Who may enter the folder of a Unix socket may connect, as to a port; a proxy is often another user."""
 
@@ -53,7 +55,8 @@ def listening(config: ServerConfig) -> Iterator[Listener]:
 def _at_port(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        both = host == ANY_IPV6 and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"

@@ -35,7 +35,7 @@ HEADERS = {
 async def show_openapi(request: Request) -> Response:
     """Describes every path, as OpenAPI 3.1."""
     found = await asyncio.to_thread(document, endpoints(request.app.routes))
-    servers = [{"url": request.scope.get("root_path") or "/"}]
+    servers = [{"url": request.app.state.context.config.root_path or "/"}]
     return JsonResponse({**found, "servers": servers})
 
 

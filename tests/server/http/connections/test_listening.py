@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
-from running_server import Start
+from running_server import Start, eventually
 
 from turnout.cli.main import cli
 from turnout.config import ServerConfig
@@ -96,6 +96,21 @@ def test_clients_may_need_a_certificate(start: Start, pem: Path) -> None:
                     client.get("/health")
 
 
+def test_refused_handshakes_are_logged(start: Start, pem: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing told the operator why a client could not connect."""
+    caplog.set_level("INFO")
+    server = start(**files(pem, certfile="both.pem", ca_certs="other.crt"))
+    trusted = ssl.create_default_context(cafile=str(pem / "own.crt"))
+    for url, why in (
+        (server.url, "did not return a certificate"),
+        (server.url.replace("s:", ":"), "http request"),
+    ):
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{url}/health", verify=trusted)
+        eventually(lambda: why in caplog.text)  # noqa: B023
+    assert caplog.text.count("a TLS handshake with 127.0.0.1 port ") == 2
+
+
 def test_handshakes_that_are_never_begun_make_room(
     start: Start, pem: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +161,18 @@ def test_bad_files_are_told_at_the_start(
     ):
         pass
     assert why in str(refused.value)
+
+
+# ------------------------------------------------------------------ all interfaces
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_all_interfaces_by_ipv6_are_those_by_ipv4_too(start: Start) -> None:
+    """A client by IPv4 was refused. It is known by its own address, so it is of this machine."""
+    port = httpx.URL(start(host="::").url).port
+    for address in ("127.0.0.1", "[::1]"):
+        assert httpx.get(f"http://{address}:{port}/health").status_code == 200
+        assert httpx.get(f"http://{address}:{port}/admin/kv").status_code == 200
 
 
 # ------------------------------------------------------------------ Unix sockets
@@ -217,6 +244,8 @@ def test_paths_may_have_a_prefix(start: Start) -> None:
     assert server.http.get("/llm/llm/v1/models", headers=key).status_code == 404
     error = server.http.post("/llm/api/chat", json={}, headers=key).json()
     assert error.keys() == {"error"} and isinstance(error["error"], str)
+    for prefix in ("/llm", ""):
+        assert server.http.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": "/llm"}]
 
 
 @pytest.mark.parametrize("prefix", ["llm", "/llm/", "/a b", "/", "http://a"])
