@@ -13,6 +13,7 @@ import msgspec
 from turnout.config import EngineConfig
 from turnout.config.engine import MAX_COUNT
 from turnout.core.errors import EngineError, RequestError, TurnoutError, map_numbered
+from turnout.core.process import bar_disabled
 from turnout.core.turns import Turns
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.param_groups import merge_defaults
@@ -352,7 +353,7 @@ class LLM:
     def _run(self, left: dict[str, _PromptRequest], progress: bool) -> None:
         from tqdm import tqdm
 
-        with tqdm(total=len(left), desc="requests", disable=None if progress else True) as bar:
+        with tqdm(total=len(left), desc="requests", disable=bar_disabled(progress)) as bar:
             while left and self.engine.busy:
                 for delta in self.engine.step():
                     request = left.get(delta.request_id)

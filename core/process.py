@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 __all__ = [
     "STOP_SIGNALS",
+    "bar_disabled",
     "check_descriptors",
     "exit_with_parent",
     "exit_with_spawner",
@@ -94,6 +95,12 @@ def open_standard_streams() -> None:
             stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
+
+
+def bar_disabled(wanted: bool) -> bool | None:
+    """Returns tqdm's `disable` for a bar in any program: None, by which tqdm looks for a terminal itself, or
+    True where no bar is wanted or standard error is closed, of which tqdm knows nothing."""
+    return None if wanted and sys.stderr is not None else True
 
 
 def exit_with_parent(before: Callable[[], object] | None = None) -> None:

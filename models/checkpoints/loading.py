@@ -23,6 +23,7 @@ from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
 from turnout.core.loading_progress import counted
 from turnout.core.plugin_faults import name_plugin, title_of
+from turnout.core.process import bar_disabled
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import cpu_kernels
 from turnout.models.checkpoints.index import (
@@ -99,8 +100,7 @@ def load_model(
             index.ignored[0],
         )
     loader = _Loader(module, context, index.quantized, shards)
-    # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
-    shown = tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True)
+    shown = tqdm(index.units, desc="loading weights", unit="tensor", disable=bar_disabled(progress))
     for unit in counted(index.units, shown):
         if isinstance(unit, QuantizedLayer):
             assert adopter is not None

@@ -29,6 +29,19 @@ def test_closed_streams_lead_nowhere_and_no_socket_has_their_descriptor(closed: 
     assert done.returncode == 0, done.stderr
 
 
+OFFLINE = """
+from turnout import LLM, SamplingParams
+
+LLM(kv_memory="32MiB").generate(["a"], SamplingParams(max_tokens=2), progress=True)
+"""
+
+
+def test_an_llm_shows_no_progress_where_standard_error_is_closed() -> None:
+    """The streams of a user's program are left alone."""
+    command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, OFFLINE]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
 def test_a_server_serves_with_a_closed_stream(closed: str) -> None:
     """It loaded its model, and then died of the stream that was None."""
@@ -40,13 +53,15 @@ def test_a_server_serves_with_a_closed_stream(closed: str) -> None:
     def serves() -> bool:
         assert server.poll() is None, "the server has ended"
         try:
-            return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+            return httpx.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
         except httpx.ConnectError:
             return False
 
     try:
         eventually(serves, 60)
-        answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json={"prompt": "a", "max_tokens": 2})
+        answer = httpx.post(
+            f"http://127.0.0.1:{port}/v1/completions", json={"prompt": "a", "max_tokens": 2}, timeout=60
+        )
         assert answer.status_code == 200
     finally:
         server.terminate()
