@@ -170,8 +170,8 @@ class EngineConfig(Config):
         "listens, such as `tcp://10.0.0.2:7000,tcp://10.0.0.3:7000`.",
     )
     """See [ranks on several machines](../how-to/several-devices.md#several-machines)."""
-    rank_key_file: str = Field(
-        "", description="File of the keys that `--rank-workers` have; `turnout worker --ranks` makes one."
+    rank_key_file: PathText | None = Field(
+        None, description="File of the keys that `--rank-workers` have; `turnout worker --ranks` makes one."
     )
     enable_expert_parallel: bool = Field(
         False,
@@ -301,7 +301,7 @@ class EngineConfig(Config):
     )
     """All installed processors are active anyway, those that are not named here with their defaults. A config
     file may have a list."""
-    plugins_folder: str | None = Field(
+    plugins_folder: PathText | None = Field(
         None,
         description="Folder whose `turnout_plugins.py` is loaded as a plugin; default: the config file's "
         "folder.",

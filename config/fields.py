@@ -5,9 +5,17 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from turnout.core.errors import ConfigError
 from turnout.core.validation import explain_validation_error
@@ -16,7 +24,11 @@ __all__ = ["Config", "JsonObject", "Listed", "PathText", "PluginNames", "PluginS
 
 
 def _path_text(value: object) -> object:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    """An empty path is none: `pathlib` would read it as the working directory."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if text == "":
+        raise ValueError("it should be a path, and is empty; leave the option out if there is none")
+    return text
 
 
 def _names(value: object) -> object:
@@ -61,23 +73,62 @@ Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 def _json_object(value: object) -> object:
     """Makes the text of a JSON object, which a config file may have as a mapping, the same each time."""
-    if isinstance(value, str):
-        try:
+    try:
+        if isinstance(value, str):
             value = json.loads(value)
-        except ValueError as error:
-            raise ValueError(f"it should be a JSON object: {error}") from None
+        if not isinstance(value, dict):
+            raise ValueError("such as '{\"key\": 1}'")
+        return json.dumps(_with_text_keys(value), sort_keys=True, allow_nan=False, default=_refused)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it should be a JSON object: {error}") from None
+
+
+def _with_text_keys(value: object) -> object:
+    """JSON's keys are texts; YAML has numbers, too, such as those of `id2label`. Raises ValueError."""
+    if isinstance(value, list):
+        return [_with_text_keys(each) for each in value]
     if not isinstance(value, dict):
-        raise ValueError("it should be a JSON object, such as '{\"key\": 1}'")
-    return json.dumps(value, sort_keys=True)
+        return value
+    keys = [key if isinstance(key, str) else json.dumps(key, default=_refused) for key in value]
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"a key is given twice, as a text and as a number: {', '.join(sorted(keys))}")
+    return {key: _with_text_keys(each) for key, each in zip(keys, value.values(), strict=True)}
+
+
+def _refused(value: object) -> object:
+    kind = type(value).__name__
+    raise ValueError(f"{value} is a {kind}, which JSON does not have; put it in quotes to make it a text")
 
 
 JsonObject = Annotated[str, BeforeValidator(_json_object)]
+
+
+def _check_encoding(value: object) -> None:
+    """A configuration goes to other processes as UTF-8; arguments that were none have surrogates."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(text, str) and not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            place = f"character {error.start + 1} of {len(text)}"
+            raise ValueError(f"it should be text in UTF-8, which its {place} is not") from None
 
 
 class Config(BaseModel):
     """Fields that do not change. Raises ConfigError for a wrong value, and for an unknown field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_given(cls, value: object, info: ValidationInfo) -> object:
+        """Refuses true for a number, as which pydantic reads it, and text that cannot be told to others."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+            raise ValueError("it should not be true or false; expected a value of its own")
+        for text in value if isinstance(value, list | tuple) else (value,):
+            _check_encoding(text)
+        return value
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from turnout.config.fields import Config, Listed, PathText, Texts
-from turnout.config.model_names import ModelName
+from turnout.config.model_names import ModelNames
 from turnout.config.web_names import Hosts, Origins
 from turnout.core import limits
 from turnout.core.sizes import ByteSize
@@ -43,8 +43,9 @@ class ServerConfig(Config):
     ssl_ca_certs: PathText | None = Field(
         None, description="Authorities, as PEM, of which clients must have a certificate."
     )
-    served_model_name: ModelName | None = Field(
-        None, description="Name of the model in the API; default: `--model` as given."
+    served_model_name: ModelNames = Field(
+        (),
+        description="Name of the model in the API; repeat the flag for aliases; default: `--model` as given.",
     )
     api_workers: int = Field(
         1,
@@ -59,7 +60,7 @@ class ServerConfig(Config):
         "environment variable `TURNOUT_API_KEY`, or no key is required.",
     )
     """The header is `Authorization: Bearer KEY`. Flags show in the list of processes; a file does not."""
-    api_key_file: str | None = Field(
+    api_key_file: PathText | None = Field(
         None, description="File of keys that clients may send, with names and limits if you like."
     )
     """See [keys](../how-to/serve.md#require-an-api-key)."""
@@ -69,7 +70,7 @@ class ServerConfig(Config):
         "`TURNOUT_ADMIN_KEY`, or `/admin` answers only this machine.",
     )
     """See [access](admin-api.md#access)."""
-    admin_key_file: str | None = Field(None, description="File of keys that `/admin` accepts.")
+    admin_key_file: PathText | None = Field(None, description="File of keys that `/admin` accepts.")
     allowed_hosts: Hosts = Field(
         (),
         description="Host names that the server answers to besides those of this machine; `*`: any; default: "
@@ -103,8 +104,8 @@ class ServerConfig(Config):
         "several.",
     )
     """Beside `--replicas` engines of this machine if that is given, else alone."""
-    replica_key_file: str = Field(
-        "", description="File of the keys that workers have, for `--replica`; `turnout worker` makes one."
+    replica_key_file: PathText | None = Field(
+        None, description="File of the keys that workers have, for `--replica`; `turnout worker` makes one."
     )
     router: str = Field(
         "least-loaded",
@@ -189,7 +190,7 @@ class ServerConfig(Config):
         "default: any number.",
     )
     """Behind a proxy all clients have its address."""
-    response_store: str | None = Field(
+    response_store: PathText | None = Field(
         None, description="File in which responses are kept, so that clients go on from them; default: none."
     )
     """An SQLite file; see [stored responses](http-api.md#responses)."""
@@ -206,7 +207,7 @@ class ServerConfig(Config):
         allow_inf_nan=False,
         description="Days for which --response-store keeps a response after its last use.",
     )
-    batch_dir: str | None = Field(
+    batch_dir: PathText | None = Field(
         None, description="Folder of uploaded files and of batches, which outlive the server; default: none."
     )
     """See [batches](http-api.md#batches)."""
@@ -256,3 +257,13 @@ class ServerConfig(Config):
         description="URL of an OpenTelemetry collector for metrics, such as "
         "`http://127.0.0.1:4318/v1/metrics`.",
     )
+
+    @property
+    def model_name(self) -> str | None:
+        """The name of the model in responses; None: not given."""
+        return next(iter(self.served_model_name), None)
+
+    @property
+    def model_aliases(self) -> tuple[str, ...]:
+        """Further names that requests may give the model."""
+        return tuple(dict.fromkeys(self.served_model_name))[1:]

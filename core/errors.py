@@ -48,6 +48,8 @@ __all__ = [
     "describe_error",
     "did_you_mean",
     "map_numbered",
+    "naming",
+    "shortened",
 ]
 
 
@@ -197,6 +199,25 @@ def map_numbered(what: str, make: Callable[[T], R], items: Sequence[T]) -> list[
                 error.args = (f"{what} {number}: {error}",)
             raise
     return made
+
+
+@contextmanager
+def naming(*where: object) -> Iterator[None]:
+    """Adds what is meant, such as a file and a key, to each line of a ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        lines = [": ".join(map(str, (*where, line))) for line in str(error).splitlines()]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def shortened(value: object, most: int = 200) -> str:
+    """Formats a value for a message, cut after `most` characters: a value can be as long as a file."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print integers of thousands of digits
+        return "a huge number"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

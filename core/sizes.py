@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from turnout.core.errors import shortened
+
 __all__ = ["ByteSize", "SizeOrZero", "parse_bytes"]
 
 _UNITS = {
@@ -31,7 +33,9 @@ def parse_bytes(text: object) -> object:
         return text
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{text!r} is not a size; expected a number with a unit, such as 512MiB or 2GiB")
+        raise ValueError(
+            f"{shortened(text)} is not a size; expected a number with a unit, such as 512MiB or 2GiB"
+        )
     size = float(match[1]) * _UNITS[match[2]]
     if math.isinf(size):
         raise ValueError("the size is beyond all bounds")

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from pydantic import ValidationError
 
-from turnout.core.errors import did_you_mean
+from turnout.core.errors import did_you_mean, shortened
 
 __all__ = ["explain_validation_error"]
 
@@ -22,7 +22,7 @@ def _explained(problem: dict[str, object], known: Collection[str]) -> str:
     name = ".".join(map(str, loc))
     if problem["type"] == "extra_forbidden":
         valid = f"known: {', '.join(known)}" if known else "it takes no options"
-        return f"unknown option {name!r}; {valid}{did_you_mean(name, known)}"
+        return f"unknown option {shortened(name)}; {valid}{did_you_mean(name, known)}"
     if problem["type"] == "missing":
         return f"the option {name!r} must be given"
-    return f"{name}: {message} (given: {problem['input']!r})"
+    return f"{name}: {message} (given: {shortened(problem['input'])})"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError, PluginError, did_you_mean
+from turnout.core.errors import ConfigError, PluginError, did_you_mean, naming
 from turnout.core.registry.entry import PluginEntry
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
@@ -52,7 +52,8 @@ def policy_choices(registry: Registry, config: EngineConfig, kind: str) -> list[
     spec: str | None = getattr(config, kind)
     if spec is None:  # left to the backend
         return []
-    name = PluginSpec.parse(spec).name
+    with naming(kind):
+        name = PluginSpec.parse(spec).name
     flagged = [entry for entry in registry.usable(kind) if entry.flags]
     _check_fields(flagged)
     chosen = [entry for entry in flagged if entry.name == name]

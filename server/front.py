@@ -95,7 +95,8 @@ class _Program:
         self._wire.send(Here())
         await self._described.wait()
         fleet = cast("Fleet", self._fleet)  # it has all that is asked of a fleet here
-        models = self._models = Models.of_one(Arms.of_one(fleet, tokenizer, order.engine), order.name)
+        arms = Arms.of_one(fleet, tokenizer, order.engine)
+        models = self._models = Models.of_one(arms, order.name, order.server.model_aliases)
         self._close_doors()
         parts = FrontParts(self._load, self._keys.usage, order.inside, order.stores_responses)
         app = create_app(models, order.server, front=parts)

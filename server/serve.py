@@ -182,7 +182,8 @@ def _serve(
 
     server_config = plan.server
     if ab is not None:
-        hosted = [HostedModel(_compared(first.fleets, folders[0], ab), server_config.served_model_name)]
+        arms = _compared(first.fleets, folders[0], ab)
+        hosted = [HostedModel(arms, server_config.model_name, server_config.model_aliases)]
     else:
         hosted = hosted_models(started, folders, plan)
     fronts = None
@@ -200,7 +201,10 @@ def hosted_models(
     """The models, each with its one arm."""
     return [
         HostedModel(
-            _arms(model, folder), _name(model.config), model.config.aliases, plan.stays[model.config.name]
+            _arms(model, folder),
+            _name(model.config),
+            model.config.aliases or model.config.server.model_aliases,
+            plan.stays[model.config.name],
         )
         for model, folder in zip(started, folders, strict=True)
     ]
@@ -208,7 +212,7 @@ def hosted_models(
 
 def _name(model: ModelConfig) -> str | None:
     """The name that clients give a model; None: the one that its engine will say."""
-    return model.name or model.server.served_model_name or (model.engine.model if model.server.lazy else None)
+    return model.name or model.server.model_name or (model.engine.model if model.server.lazy else None)
 
 
 def _arms(model: StartedModel, folder: Path) -> Arms:

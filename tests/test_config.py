@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 from pydantic import ValidationError
 
@@ -42,6 +44,79 @@ def test_what_is_no_size(text: str) -> None:
 def test_a_size_beyond_all_bounds_is_none() -> None:
     with pytest.raises(ConfigError, match="kv_memory: the size is beyond all bounds"):
         EngineConfig(kv_memory="9" * 400)  # type: ignore[arg-type]
+
+
+def test_the_keys_of_a_json_object_are_texts() -> None:
+    """A YAML file has the labels of a classifier under numbers, which did not sort beside texts."""
+    config = EngineConfig(hf_overrides={"id2label": {10: "a", 2: "b"}, "x": [{1.5: None}]})  # type: ignore[arg-type]
+    assert config.hf_overrides == '{"id2label": {"10": "a", "2": "b"}, "x": [{"1.5": null}]}'
+    assert EngineConfig(hf_overrides={1: 2, "b": 3}).hf_overrides == '{"1": 2, "b": 3}'  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"released": date(2024, 5, 1)}, "2024-05-01 is a date, which JSON does not have; put it in quotes"),
+        ({date(2024, 5, 1): 1}, "2024-05-01 is a date"),
+        ({"a": float("nan")}, "not JSON compliant"),
+        ('{"a": NaN}', "not JSON compliant"),
+        ({1: "a", "1": "b"}, "a key is given twice"),
+        ("[" * 100_000, "recursion"),
+        ("7", "such as"),
+    ],
+    ids=["a date", "a date as key", "nan", "NaN as text", "a key twice", "deep", "a number"],
+)
+def test_what_json_does_not_have_is_refused(value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^hf_overrides: it should be a JSON object.*({message})"):
+        EngineConfig(hf_overrides=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [(EngineConfig, "revision"), (EngineConfig, "rank_key_file"), (ServerConfig, "api_key")],
+)
+def test_text_that_is_not_utf8_is_refused(config: type[EngineConfig] | type[ServerConfig], name: str) -> None:
+    """Python reads such an argument with surrogates, which no other process could be told."""
+    with pytest.raises(ConfigError, match=f"^{name}: it should be text in UTF-8, .* character 2 of 3 is not"):
+        config(**{name: "é\udcff."})  # type: ignore[arg-type]
+
+
+def test_an_empty_path_is_refused() -> None:
+    """It stood for the working directory, in which `--batch-dir ''` wrote its files."""
+    paths = [
+        (config, name)
+        for config in (EngineConfig, ServerConfig)
+        for name in config.model_fields
+        if name.endswith(("_dir", "_file", "_folder", "_store", "uds", "certfile", "keyfile", "ca_certs"))
+        or name in ("model", "chat_template")
+    ]
+    assert len(paths) == 14
+    for config, name in paths:
+        with pytest.raises(ConfigError, match=f"^{name}: it should be a path, and is empty"):
+            config(**{name: ""})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (ServerConfig, "port"),
+        (ServerConfig, "split"),
+        (ServerConfig, "request_memory"),
+        (EngineConfig, "kv_memory"),
+        (EngineConfig, "max_num_batched_tokens"),
+    ],
+)
+def test_true_is_no_number(config: type[EngineConfig] | type[ServerConfig], name: str) -> None:
+    """Pydantic reads it as 1: a port of 1, a KV pool of one byte."""
+    with pytest.raises(ConfigError, match=f"^{name}: it should not be true or false"):
+        config(**{name: True})  # type: ignore[arg-type]
+
+
+def test_a_long_value_is_cut_in_messages() -> None:
+    for name in ("port", "request_memory", "x" * 70_000):
+        with pytest.raises(ConfigError) as caught:
+            ServerConfig(**{name: "x" * 70_000})  # type: ignore[arg-type]
+        assert len(str(caught.value)) < 3_000 and "70,002 characters" in str(caught.value)
 
 
 def test_names_come_with_commas_or_one_by_one() -> None:

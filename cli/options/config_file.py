@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core import limits
-from turnout.core.errors import ConfigError, did_you_mean
-from turnout.core.registry.kinds import POLICY_KINDS
+from turnout.core.errors import ConfigError, did_you_mean, naming
+from turnout.core.registry.kinds import KINDS
 from turnout.core.registry.spec import PluginSpec
 
-__all__ = ["MODELS", "build_configs", "naming", "read_config_file", "read_models"]
+__all__ = ["MODELS", "build_configs", "read_config_file", "read_models"]
 
 MODELS = "models"
 """The key of a file under which several models have sections."""
 
 _FIELDS = {**EngineConfig.model_fields, **ServerConfig.model_fields}
+_PLUGINS = {kind for kind in KINDS if kind in _FIELDS and kind != "model"}
+"""Fields that name plugins. (A model is a folder or a hub name, not a plugin.)"""
 
 
 def build_configs(file: Path | None, flags: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
@@ -75,9 +76,9 @@ def _by_field(place: object, content: Mapping[object, Any], fields: Collection[s
             raise ConfigError(f"{place}: unknown key {str(key)!r}; known: {', '.join(known)}{hint}")
         if name in values:
             raise ConfigError(f"{place}: {key!r} is given twice, once with '-' and once with '_'")
-        if name in POLICY_KINDS and isinstance(value, dict):
+        if name in _PLUGINS:
             with naming(place, key):
-                value = str(PluginSpec.from_mapping(value))
+                value = _as_flag(value)
         if value is not None:
             values[name] = value
     return values
@@ -89,14 +90,11 @@ def _configs(values: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
     return EngineConfig(**engine), ServerConfig(**server)
 
 
-@contextmanager
-def naming(*where: object) -> Iterator[None]:
-    """Adds the file and key to each line of a ConfigError, since a flag may have the same name."""
-    try:
-        yield
-    except ConfigError as error:
-        lines = [": ".join(map(str, (*where, line))) for line in str(error).splitlines()]
-        raise ConfigError("\n".join(lines)) from None
+def _as_flag(value: Any) -> Any:
+    """A plugin that is a mapping, or each of a list of them, as a flag has it. Raises ConfigError."""
+    if isinstance(value, list):
+        return [_as_flag(each) for each in value]
+    return str(PluginSpec.from_mapping(value)) if isinstance(value, dict) else value
 
 
 def _load(file: Path) -> Mapping[object, object]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnout.cli.options.config_file import MODELS, naming, read_models
+from turnout.cli.options.config_file import MODELS, read_models
 from turnout.config import EngineConfig, ModelConfig, ModelOptions, ServerConfig
 from turnout.config.models import shared_out
-from turnout.core.errors import ConfigError
+from turnout.core.errors import ConfigError, naming
 
 __all__ = ["FIELDS", "models_of", "split_models"]
 
@@ -28,7 +29,7 @@ OF_ONE = {
 
 def split_models(arguments: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     """Splits the arguments of `serve` into a model without a name and models by name. Raises ConfigError."""
-    if len(arguments) == 1 and ("=" not in arguments[0] or Path(arguments[0]).exists()):
+    if len(arguments) == 1 and ("=" not in arguments[0] or os.path.exists(arguments[0])):
         return arguments[0], {}
     named: dict[str, str] = {}
     for argument in arguments:

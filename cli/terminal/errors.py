@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -21,6 +22,10 @@ INTERRUPTED = 130
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Where standard output cannot be written. (A reader that has left is no error.)"""
+
+
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+"""No more files or sockets may be opened, by this process or at all."""
 
 
 class _Failure(click.ClickException):
@@ -44,6 +49,10 @@ def reported() -> Iterator[None]:
     except TurnoutError as error:
         raise _Failure(error) from error
     except OSError as error:
+        if error.errno in EXHAUSTED:
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            message = f"{error.strerror}; raise the limit of open files, which is {most} (`ulimit -n`)"
+            raise _Failure(TurnoutError(message)) from error
         if error.errno not in FULL or error.filename is not None:
             raise
         raise _Failure(TurnoutError(f"the output cannot be written: {error.strerror}")) from error

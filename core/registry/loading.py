@@ -68,7 +68,8 @@ def disabled_by_environment() -> tuple[str, ...]:
 def _candidates(extra: Iterable[object], config_folder: Path | None) -> Iterator[_Candidate]:
     for point in sorted(entry_points(group=PROJECT), key=_order):
         yield _Candidate(_origin(point), point.load)
-    if config_folder is not None and not config_folder.is_dir():
+    # `os.path`, since `pathlib` raises OSError for a name that no file can have.
+    if config_folder is not None and not os.path.isdir(config_folder):
         raise ConfigError(
             f"there is no folder {config_folder}, in which --plugins-folder says that plugins are"
         )

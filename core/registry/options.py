@@ -95,7 +95,10 @@ def _from_text(value: object, validate: Callable[[object], object]) -> object:
         if not isinstance(value, str):
             raise
         try:
-            return validate(json.loads(value))
+            read = json.loads(value)
+            if isinstance(read, bool):  # which pydantic would take for the number 1
+                raise error
+            return validate(read)
         except ValueError:  # which a ValidationError is too
             raise error from None
 

@@ -8,7 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, overload
 
-from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, did_you_mean
+from turnout.core.errors import (
+    ConfigError,
+    ModelError,
+    PluginError,
+    UnknownPlugin,
+    did_you_mean,
+    naming,
+    shortened,
+)
 from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
@@ -153,7 +161,7 @@ class Registry:
         `given` are options that come from flags of their own, such as ``block_size``; None is not given.
         Raises ConfigError for what the user got wrong, PluginError for what the plugin did.
         """
-        parsed = PluginSpec.parse(spec)
+        parsed = _parsed(kind, spec)
         factory = PluginFactory.of(self.entry(kind, parsed.name))  # the plugin's class, imported
         arguments = factory.arguments(parsed.options, given, self.create)
         built = factory.build(arguments)  # calls the class
@@ -163,7 +171,7 @@ class Registry:
 
     def check(self, kind: str, spec: str, **given: object) -> None:
         """Raise what `create` would, as far as can be told without building."""
-        parsed = PluginSpec.parse(spec)
+        parsed = _parsed(kind, spec)
         PluginFactory.of(self.entry(kind, parsed.name)).arguments(parsed.options, given, self.create)
 
     def builds(self, architecture: str) -> bool:
@@ -193,7 +201,7 @@ class Registry:
         """
         given: dict[str, str] = {}
         for spec in specs:
-            name = self.entry("logits_processor", PluginSpec.parse(spec).name).name
+            name = self.entry("logits_processor", _parsed("logits_processor", spec).name).name
             if name in given:
                 raise ConfigError(f"logits_processor {name!r} has options twice: {given[name]} and {spec}")
             given[name] = spec
@@ -236,7 +244,8 @@ class Registry:
         known = self.names(kind)
         listed = ", ".join(known) or "none (is turnout itself installed? its own come by an entry point)"
         return UnknownPlugin(
-            f"no {kind} is called {name!r}; known: {listed}{did_you_mean(name, known)}{self._broken_note()}"
+            f"no {kind} is called {shortened(name)}; known: {listed}{did_you_mean(name, known)}"
+            f"{self._broken_note()}"
         )
 
     def _broken_note(self) -> str:
@@ -251,6 +260,11 @@ class Registry:
             for entry in self._entries:
                 if entry.state in ("broken", "duplicate"):
                     logger.warning("%s is ignored: %s", entry.title, entry.error)
+
+
+def _parsed(kind: str, spec: str) -> PluginSpec:
+    with naming(kind):
+        return PluginSpec.parse(spec)
 
 
 def _check_extra_args(built: Iterable[tuple[PluginEntry, LogitsProcessor]]) -> None:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from turnout.core.errors import ConfigError
+from turnout.core.errors import ConfigError, shortened
 
 __all__ = ["NAME", "PluginSpec", "parse_options"]
 
@@ -38,18 +38,19 @@ class PluginSpec:
         """Raises ConfigError where `text` does not follow the grammar."""
         name, colon, rest = text.strip().partition(":")
         if not NAME.fullmatch(name) or (colon and not rest.strip()):
-            raise ConfigError(f"{text!r} does not name a policy; {_FORM}")
+            raise ConfigError(f"{shortened(text)} does not name a policy; {_FORM}")
         return cls(name, parse_options(text, rest))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object]) -> PluginSpec:
-        """From a config file's ``{name: ljf, aging: 2.0}``."""
-        options = {str(key).replace("-", "_"): value for key, value in mapping.items()}
+        """From a config file's ``{name: ljf, aging: 2.0}``; an option that is None is not given."""
+        given = {key: value for key, value in mapping.items() if value is not None}
+        options = {str(key).replace("-", "_"): value for key, value in given.items()}
         name = options.pop("name", None)
         if name is None:
-            raise ConfigError(f"{dict(mapping)!r} does not name a policy; expected a key 'name'")
+            raise ConfigError(f"{shortened(dict(mapping))} does not name a policy; expected a key 'name'")
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a policy's name; options are given apart from it")
+            raise ConfigError(f"{shortened(name)} is not a policy's name; options are given apart from it")
         return cls(name, {key: _as_text(value) for key, value in options.items()})
 
     def __str__(self) -> str:
@@ -68,10 +69,11 @@ def parse_options(text: str, rest: str) -> dict[str, str]:
     while more:
         match = _OPTION.match(rest, position)
         if match is None:
-            raise ConfigError(f"{text!r} cannot be read from {rest[position:]!r} on; {_FORM}")
+            place = shortened(rest[position:])
+            raise ConfigError(f"{shortened(text)} cannot be read from {place} on; {_FORM}")
         key, value = match[1].replace("-", "_"), match[2]
         if key in options:
-            raise ConfigError(f"{text!r} gives the option {key!r} twice")
+            raise ConfigError(f"{shortened(text)} gives the option {shortened(key)} twice")
         options[key] = value[1:-1] if value[:1] in ("'", '"') else value
         position, more = match.end(), match[3] == ","
     return options
@@ -86,5 +88,5 @@ def _quoted(value: str) -> str:
         return value
     quote = "'" if '"' in value else '"'
     if quote in value:
-        raise ConfigError(f"the option value {value!r} contains both kinds of quotes; use one kind")
+        raise ConfigError(f"the option value {shortened(value)} contains both kinds of quotes; use one kind")
     return f"{quote}{value}{quote}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
-from turnout.core.errors import ModelError
+from turnout.core.errors import ModelError, shortened
 
 __all__ = ["EMBEDDED_MODELS", "resolve_model"]
 
@@ -33,7 +34,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> Path:
         if isinstance(found, Path):
             return found
         tried.append(f"  {place}: {found}")
-    raise ModelError("\n".join((f"cannot find the model {name!r}; tried", *tried, ADVICE)))
+    raise ModelError("\n".join((f"cannot find the model {shortened(name)}; tried", *tried, ADVICE)))
 
 
 # Each of these functions returns the folder, or why the model is not there.
@@ -41,15 +42,15 @@ def resolve_model(name: str, *, revision: str | None = None) -> Path:
 
 def _local(name: str, revision: str | None) -> Path | str:
     folder = Path(name).expanduser()
+    if not os.path.exists(folder):  # False, too, for a name that no file can have
+        return f"{folder.absolute()} does not exist"
     if (folder / "config.json").is_file():
         return folder
     if folder.is_dir():
         return _only_gguf(folder)
     if folder.suffix == ".gguf" and folder.is_file():
         return _of_gguf(folder)
-    if folder.exists():
-        return f"{folder.absolute()} is a file; expected a folder, or a .gguf file"
-    return f"{folder.absolute()} does not exist"
+    return f"{folder.absolute()} is a file; expected a folder, or a .gguf file"
 
 
 def _of_gguf(file: Path) -> Path:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from turnout.config import ServerConfig
+from turnout.core.errors import ConfigError
 from turnout.server.storage.batch_store import BatchStore
 from turnout.server.storage.file_store import FileStore
 from turnout.server.storage.response_store import Bounds, ResponseStore
@@ -42,5 +44,19 @@ class Stores:
 
 
 def check_storage(config: ServerConfig) -> None:
-    """Raises ConfigError for a file that cannot be used, which need not wait for the model."""
+    """Raises ConfigError for a file or folder that cannot be used, which need not wait for the model."""
     Stores.open(config).close()
+    if config.profile_dir is not None and not config.replica:  # workers have the folder on their machines
+        _check_folder(Path(config.profile_dir))
+
+
+def _check_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} of --profile-dir cannot be written: {error.strerror}; name a folder, which "
+            "need not exist yet"
+        ) from None

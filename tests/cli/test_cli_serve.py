@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
+from turnout.cli.options.config_file import build_configs
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineError
 from turnout.server.fleet.ab_test import ABTest
@@ -134,6 +135,43 @@ def test_a_name_that_no_request_can_give_is_refused(served: Served, name: str) -
     """The server started; with some, no answer could be written."""
     assert "Error: served_model_name: " in refused(run("--served-model-name", name))
     assert run("--served-model-name", "my model (é)").exit_code == 0
+
+
+def test_every_kind_of_plugin_may_be_a_mapping_in_a_file(served: Served, tmp_path: Path) -> None:
+    """Observers, logits processors, routers and launchers had to be texts."""
+    file = config_file(
+        tmp_path,
+        "scheduler: {name: ljf, aging: 2}\nkv: {name: paged, block-size: null}\n"
+        "router: {name: least-loaded}\nlauncher: {name: local}\nobserver: {name: print, to: err}\n"
+        "logits-processor: [{name: structured, jobs: 2}, 'bad:x=1']\n",
+    )
+    engine, server = build_configs(file, {})
+    assert (engine.scheduler, engine.kv) == ("ljf:aging=2", "paged")
+    assert (server.router, server.launcher) == ("least-loaded", "local")
+    assert engine.observer == ("print:to=err",)
+    assert engine.logits_processor == ("structured:jobs=2", "bad:x=1")
+    file = config_file(tmp_path, "observer: [{to: err}]")
+    assert f"Error: {file}: observer: {{'to': 'err'}} does not name a policy" in refused(
+        run("--config", file)
+    )
+
+
+@pytest.mark.parametrize(("kind", "spec"), [("scheduler", ""), ("kv", "1\n2"), ("observer", "a b")])
+def test_what_names_no_policy_is_told_with_its_option(served: Served, kind: str, spec: str) -> None:
+    assert f"Error: {kind}: {spec!r} does not name a policy" in refused(run(f"--{kind}", spec))
+
+
+def test_a_model_may_have_several_names(served: Served, tmp_path: Path) -> None:
+    """A section of `models` could name aliases, but a single model could not."""
+    file = config_file(tmp_path, "served-model-name: [polly, gpt-4o, polly]")
+    for arguments in (
+        ("--config", file),
+        ("--served-model-name", "polly,gpt-4o"),
+        ("--served-model-name", "polly", "--served-model-name", "gpt-4o"),
+    ):
+        assert run(*arguments).exit_code == 0
+        assert (served.server.model_name, served.server.model_aliases) == ("polly", ("gpt-4o",))
+    assert (ServerConfig().model_name, ServerConfig().model_aliases) == (None, ())
 
 
 # ------------------------------------------------------------------ a live test

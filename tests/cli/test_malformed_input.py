@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from turnout.cli.main import cli
 from turnout.cli.options.config_file import read_config_file
+from turnout.cli.terminal.lazy_group import LazyCommand, LazyGroup
 from turnout.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,6 +38,39 @@ def test_a_config_file_that_yaml_breaks_on(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match="is not YAML"):
         read_config_file(file)
+
+
+@pytest.mark.parametrize("number", ["010", "-017", "1:30", "1:30.5", "1:30:00"])
+def test_numbers_that_yaml_reads_to_another_base(tmp_path: Path, number: str) -> None:
+    """YAML 1.1 takes 010 for 8 and 1:30 for 90: a port and a time of which the file says nothing."""
+    file = tmp_path / "turnout.yaml"
+    file.write_text(f"shutdown-timeout: {number}")
+    with pytest.raises(ConfigError, match=f"{number} is no decimal number, .*in quotes"):
+        read_config_file(file)
+    file.write_text(f"shutdown-timeout: '{number}'\nport: 0\nsplit: 0.5\nengine-restarts: +8")
+    read = {"shutdown_timeout": number, "port": 0, "split": 0.5, "engine_restarts": 8}
+    assert read_config_file(file) == read
+
+
+def test_a_folder_that_cannot_have_its_name() -> None:
+    """`pathlib` raises OSError for it, where it answers False for one that is not there."""
+    done = CliRunner().invoke(cli, ["serve", "--plugins-folder", "x" * 5_000])
+    assert done.exit_code == 2 and "there is no folder xxx" in done.stderr
+
+
+def test_a_process_that_may_open_no_more_files() -> None:
+    """The traceback ended in zmq's channel, and did not name the limit."""
+
+    def exhausted() -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "/dev/null")
+
+    group = LazyGroup("turnout", lazy={"serve": LazyCommand("", "")})
+    group.get_command = lambda ctx, name: click.Command(name, callback=exhausted)  # type: ignore[method-assign]
+    done = CliRunner().invoke(group, ["serve"])
+    assert isinstance(done.exception, SystemExit)
+    assert re.fullmatch(
+        r"Error: Too many open files; raise the limit .* is \d+ \(`ulimit -n`\)\n", done.stderr
+    )
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])

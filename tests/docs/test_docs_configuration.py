@@ -58,7 +58,7 @@ def test_the_config_file_is_what_it_says(tmp_path: Path) -> None:
     engine, server = build_configs(file, {"port": "0"})
     assert engine.kv == "paged:block_size=32,prefix_caching=true"
     assert (engine.max_num_seqs, engine.kv_memory) == (64, 256 * 2**20)
-    assert (server.served_model_name, server.port) == ("coder", 0)
+    assert (server.model_name, server.port) == ("coder", 0)
 
 
 def test_every_option_of_a_policy_is_described() -> None:

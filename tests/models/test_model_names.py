@@ -180,6 +180,12 @@ def test_the_error_lists_every_place(hub: Hub, ask, home: Path, tmp_path: Path) 
     assert "HF_ENDPOINT" in error
 
 
+def test_a_name_too_long_for_a_file_is_found_nowhere(ask) -> None:
+    """`pathlib` raises OSError where it answers False for other names."""
+    error = ask("x" * 5_000, HF_HUB_OFFLINE="1").stderr
+    assert error.startswith("ModelError: cannot find the model 'xxx") and "HF_ENDPOINT" in error
+
+
 def test_pickle_only_repositories_are_not_downloaded(hub: Hub, ask) -> None:
     hub.repositories["acme/anvil"] = repository("config.json", "pytorch_model.bin")
     assert "pickle weights can run code" in ask("acme/anvil").stderr

@@ -30,7 +30,7 @@ from turnout.server.serve import serve
 
 model, port, restarts, factory = sys.argv[1:]
 try:
-    named = {"served_model_name": "polly", "engine_restarts": int(restarts), "shutdown_timeout": 0}
+    named = {"served_model_name": ["polly", "parrot"], "engine_restarts": int(restarts), "shutdown_timeout": 0}
     config = ServerConfig(port=int(port), **named)
     code = serve(EngineConfig(model=model), config, factory=factory)
 except TurnoutError as error:
@@ -97,7 +97,8 @@ def test_signals_stop_both_processes(
     server = launch(folder)
     url, engine = server.url(), server.engine()
     assert "an echo engine\n" in server.output
-    assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "polly"
+    (card,) = httpx.get(f"{url}/v1/models").json()["data"]
+    assert (card["id"], card["aliases"]) == ("polly", ["parrot"])
     lines = stream_in_background(url)
     eventually(lambda: lines)
     started = time.monotonic()

@@ -130,7 +130,7 @@ def running(
         for fleet, arm in zip(fleets, arms.all, strict=True):
             fleet.configure(arm.config if other else engine)
             await fleet.start()
-        models = Models.of_one(arms, config.served_model_name)
+        models = Models.of_one(arms, config.model_name, config.model_aliases)
         watching = asyncio.create_task(models.gone())
         with listening(config.model_copy(update={"port": 0})) as listener:
             fronts = None
@@ -139,7 +139,7 @@ def running(
             else:
                 assert folder is not None and client_limits is None
                 fronts = Fronts(
-                    fleets[0], listener, folder, config.served_model_name, engine, config, summed_figures
+                    fleets[0], listener, folder, config.model_name, engine, config, summed_figures
                 )
                 server = http_server(listener, models, config, fronts)
             servers.append(RunningServer(arms, asyncio.get_running_loop(), listener.url))

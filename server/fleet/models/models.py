@@ -32,9 +32,9 @@ class Models:
         self.keeper = Keeper(self.all, budget or Budget.all())
 
     @classmethod
-    def of_one(cls, arms: Arms, name: str | None = None) -> Models:
+    def of_one(cls, arms: Arms, name: str | None = None, aliases: tuple[str, ...] = ()) -> Models:
         """A server's only model; without a name, it has the one that its engine says."""
-        return cls([HostedModel(arms, name)])
+        return cls([HostedModel(arms, name, aliases)])
 
     @property
     def alone(self) -> HostedModel | None:

@@ -50,6 +50,12 @@ def test_what_says_nothing_of_its_type_takes_anything(value: object) -> None:
     assert read_options(bare).validate({"first": value, "second": value}) == {"first": value, "second": value}
 
 
+def test_true_is_no_number() -> None:
+    """Read as JSON, it became the number 1."""
+    with pytest.raises(ConfigError, match=r"aging: .*number.*'true'"):
+        read_options(typed).validate({"aging": "true"})
+
+
 def test_only_what_is_given_is_passed_on() -> None:
     assert read_options(typed).validate({"aging": 1, "ladder": "null"}) == {"aging": 1.0, "ladder": None}
 

@@ -58,6 +58,18 @@ def test_a_value_with_both_kinds_of_quotes_cannot_be_written() -> None:
         str(spec)
 
 
+def test_null_in_a_mapping_is_not_given() -> None:
+    """It came to the plugin as the text "null", which is no number."""
+    spec = PluginSpec.from_mapping({"name": "paged", "block-size": None, "prefix-caching": False})
+    assert spec == PluginSpec("paged", {"prefix_caching": "false"})
+
+
+def test_a_long_text_is_cut_in_messages() -> None:
+    with pytest.raises(ConfigError) as caught:
+        PluginSpec.parse("fcfs:" + "x" * 70_000)
+    assert len(str(caught.value)) < 700
+
+
 def test_a_mapping_needs_a_name() -> None:
     with pytest.raises(ConfigError, match="'name'"):
         PluginSpec.from_mapping({"aging": 2})

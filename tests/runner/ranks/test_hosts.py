@@ -11,7 +11,9 @@ from turnout.runner.ranks.hosts import RankHosts, own_address
 TWO = "tcp://10.0.0.2:7000,tcp://[fe80::3]:7000"
 
 
-def config(workers: str | None = TWO, parts: int = 2, stages: int = 3, keys: str = "keys") -> EngineConfig:
+def config(
+    workers: str | None = TWO, parts: int = 2, stages: int = 3, keys: str | None = "keys"
+) -> EngineConfig:
     return EngineConfig(
         model="toy",
         rank_workers=workers,
@@ -40,7 +42,7 @@ def test_without_workers_all_are_here() -> None:
     [
         (config(parts=1, stages=1), "an engine of one rank has none to place there"),
         (config(parts=4, stages=1), "4 ranks cannot be placed evenly on this machine and 2 others"),
-        (config(keys=""), "give the file that `turnout worker --ranks --key-file FILE` wrote"),
+        (config(keys=None), "give the file that `turnout worker --ranks --key-file FILE` wrote"),
     ],
 )
 def test_what_cannot_be_placed_is_refused_with_the_numbers(given: EngineConfig, message: str) -> None:

@@ -15,8 +15,11 @@ from click.testing import CliRunner
 from running_server import RunningServer, Start, eventually
 
 from turnout.cli.bench.serve import command as bench_serve
+from turnout.config import ServerConfig
 from turnout.core.engine.recording.profiling import MAX_SECONDS, Profiling
+from turnout.core.errors import ConfigError
 from turnout.core.types.messages import ProfileFiles, StartProfile, StopProfile
+from turnout.server.storage.stores import check_storage
 
 BODY = {"prompt": "hello", "max_tokens": 4}
 
@@ -85,6 +88,16 @@ def test_attacks_on_profiles(start: Start, tmp_path: Path) -> None:
 def test_without_a_folder_there_are_none(server: RunningServer) -> None:
     refused = post(server, "/start_profile")
     assert refused.status_code == 404 and "--profile-dir" in refused.json()["error"]["message"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    """The server started, and only /start_profile failed."""
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "within"):
+        with pytest.raises(ConfigError, match=f"the folder {folder} of --profile-dir cannot be written"):
+            check_storage(ServerConfig(profile_dir=folder))  # type: ignore[arg-type]
+    check_storage(ServerConfig(profile_dir=tmp_path / "new"))  # type: ignore[arg-type]
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 @pytest.mark.slow

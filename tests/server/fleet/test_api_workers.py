@@ -46,7 +46,8 @@ def launch(folder: Path) -> Iterator[Launch]:
     launched: list[ServerProcess] = []
 
     def launch(**server: object) -> ServerProcess:
-        config = {"port": 0, "api_workers": 2, "served_model_name": "polly", "shutdown_timeout": 0, **server}
+        named = {"served_model_name": ["polly", "parrot"]}
+        config = {"port": 0, "api_workers": 2, "shutdown_timeout": 0, **named, **server}
         launched.append(ServerProcess(SCRIPT, folder, json.dumps(config), start_new_session=True))
         return launched[-1]
 
@@ -135,7 +136,7 @@ def test_requests_that_are_answered_or_passed_on(launch: Launch) -> None:
         models = client.get("/v1/models")
         assert models.json()["data"][0]["id"] == "polly"
         assert [len(models.headers.get_list(name)) for name in ("date", "server")] == [1, 1]
-        body = {"prompt": "abc", "max_tokens": 3}
+        body = {"model": "parrot", "prompt": "abc", "max_tokens": 3}
         whole = client.post("/v1/completions", json=body).json()
         assert (whole["choices"][0]["text"], whole["model"]) == ("abc", "polly")
         assert httpx.post(f"{url}/v1/completions", json=body).status_code == 401
