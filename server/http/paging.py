@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from turnout.core.errors import RequestError
 
-__all__ = ["Page"]
+__all__ = ["DEFAULT", "MOST", "Page"]
 
 T = TypeVar("T")
-MOST = 100
+MOST, DEFAULT = 100, 20
+"""Items of a page, where a list has no bounds of its own."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Page:
     newest_first: bool
 
     @classmethod
-    def of(cls, query: Mapping[str, str], *, most: int = MOST, default: int = 20) -> Page:
+    def of(cls, query: Mapping[str, str], *, most: int = MOST, default: int = DEFAULT) -> Page:
         """Raises RequestError for parameters that make no page."""
         limit, order = query.get("limit", str(default)), query.get("order", "desc")
         if not (limit.isascii() and limit.isdecimal() and len(limit) < 9 and 1 <= int(limit) <= most):

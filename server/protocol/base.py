@@ -29,6 +29,8 @@ FailFastList = Annotated[list[Item], Field(fail_fast=True)]
 """Only the first invalid item is reported: errors about millions of items would fill the memory."""
 MAX_BIAS = 100
 Bias = Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
+CHOICES = Field(json_schema_extra={"minimum": 1, "maximum": limits.CHOICES.whole})
+"""Bounds that `SamplingParams` checks, whatever a request's numbers come from."""
 Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 SAMPLING_FIELDS = (
@@ -93,7 +95,7 @@ class GenerationRequest(StructuredRequest):
 
     model: str | None = None
     """Another name than the served one gets 404. Default: the served one."""
-    n: int | None = None
+    n: Annotated[int | None, CHOICES] = None
     """Choices for each prompt."""
     temperature: float | None = None
     """0 always takes the most likely token."""
@@ -161,12 +163,12 @@ class GenerationRequest(StructuredRequest):
     """vLLM's. Name tokens in log-probabilities `token_id:123`."""
     truncate_prompt_tokens: Truncation | None = None
     """vLLM's. Keep only so many of the prompt's last tokens; -1: as many as leave room for `max_tokens`."""
-    best_of: int | None = None
+    best_of: Annotated[int | None, CHOICES] = None
     """In chat vLLM's. Generate this many choices and return the [`n` most likely](#the-best-of-several).
     Default: `n`."""
     use_beam_search: bool | None = None
     """vLLM's. [Search for the most likely texts](#beam-search) instead of sampling."""
-    beam_width: int | None = None
+    beam_width: Annotated[int | None, CHOICES] = None
     """Turnout's. Beams kept at every step, at least `n`. Default: `n` if that is above 1, else 4."""
     length_penalty: float | None = None
     """vLLM's. Of beams: above 0 favours long texts, below 0 short ones."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
@@ -85,7 +85,7 @@ class ChatRequest(ChatOptions, ToolRequest, GenerationRequest):
         "logprobs": "top_logprobs",
     }
 
-    messages: Messages
+    messages: Annotated[Messages, Field(json_schema_extra={"minItems": 1, "maxItems": limits.MESSAGES.whole})]
     """The conversation."""
     max_completion_tokens: int | None = None
     """The newer name of `max_tokens`; wins over it."""

@@ -30,8 +30,8 @@ from turnout.server.serve import serve
 
 model, port, restarts, factory = sys.argv[1:]
 try:
-    named = {"served_model_name": ["polly", "parrot"], "engine_restarts": int(restarts), "shutdown_timeout": 0}
-    config = ServerConfig(port=int(port), **named)
+    named = {"served_model_name": ["polly", "parrot"], "shutdown_timeout": 0}
+    config = ServerConfig(port=int(port), engine_restarts=int(restarts), **named)
     code = serve(EngineConfig(model=model), config, factory=factory)
 except TurnoutError as error:
     code = f"Error: {error}"

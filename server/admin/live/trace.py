@@ -18,8 +18,15 @@ from turnout.server.http.openapi.operation import Parameter, operation
 
 __all__ = ["show_trace"]
 
-LEAST_SECONDS, MOST_SECONDS = 0.5, 60.0
-SECONDS = Parameter("seconds", "How long to record, from 0.5 to 60; 5 unless given.", "number")
+LEAST_SECONDS, MOST_SECONDS, SECONDS_UNLESS_GIVEN = 0.5, 60.0, 5.0
+SECONDS = Parameter(
+    "seconds",
+    f"How long to record, from {LEAST_SECONDS:g} to {MOST_SECONDS:g}; {SECONDS_UNLESS_GIVEN:g} unless given.",
+    "number",
+    least=LEAST_SECONDS,
+    most=MOST_SECONDS,
+    default=SECONDS_UNLESS_GIVEN,
+)
 FORMAT = Parameter(
     "format", "`perfetto` unless given; `live`: for `turnout view`.", choices=("perfetto", "live")
 )
@@ -37,7 +44,7 @@ async def show_trace(request: Request) -> Response:
 
 
 def _seconds(request: Request) -> float:
-    given = request.query_params.get("seconds", "5")
+    given = request.query_params.get("seconds", str(SECONDS_UNLESS_GIVEN))
     try:
         seconds = float(given)
     except ValueError:

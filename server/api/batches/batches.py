@@ -16,7 +16,7 @@ from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import PAGING, STORAGE, operation
+from turnout.server.http.openapi.operation import STORAGE, operation, paging
 from turnout.server.http.paging import Page
 from turnout.server.protocol.metadata import Notes
 from turnout.server.storage.batch_store import Batch, BatchStore
@@ -79,7 +79,7 @@ async def show_batch(request: Request) -> Response:
     return JsonResponse(await _found(request))
 
 
-@operation(answer=BatchList, statuses={**STORAGE, **OFF}, parameters=PAGING)
+@operation(answer=BatchList, statuses={**STORAGE, **OFF}, parameters=paging())
 async def list_batches(request: Request) -> Response:
     """Lists batches."""
     page = Page.of(request.query_params)

@@ -16,7 +16,7 @@ from turnout.server.api.context import context_of
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import PAGING, STORAGE, Parameter, operation
+from turnout.server.http.openapi.operation import STORAGE, Parameter, operation, paging
 from turnout.server.http.paging import Page
 from turnout.server.storage.file_store import FileObject, FileStore
 
@@ -72,7 +72,7 @@ async def upload_file(request: Request) -> Response:
 @operation(
     answer=FileList,
     statuses={**STORAGE, **OFF},
-    parameters=(*PAGING, Parameter("purpose", "Only files of it.")),
+    parameters=(*paging(MOST_LISTED, MOST_LISTED), Parameter("purpose", "Only files of it.")),
 )
 async def list_files(request: Request) -> Response:
     """Lists files."""

@@ -16,7 +16,7 @@ from turnout.server.api.responses.keeping import items_of
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.openapi.operation import EVENTS, PAGING, STORAGE, Parameter, operation
+from turnout.server.http.openapi.operation import EVENTS, STORAGE, Parameter, operation, paging
 from turnout.server.http.paging import Page
 from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.stored_items import DeletedResponse, ItemList
@@ -93,7 +93,7 @@ async def cancel_response(request: Request) -> Response:
     return _whole(await _found(request))
 
 
-@operation(answer=ItemList, statuses=STORAGE, parameters=PAGING)
+@operation(answer=ItemList, statuses=STORAGE, parameters=paging())
 async def list_input_items(request: Request) -> Response:
     """Lists what a stored response answered: its input, after what it goes on from."""
     page = Page.of(request.query_params)

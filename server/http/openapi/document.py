@@ -147,6 +147,8 @@ def _parameter(parameter: Parameter) -> Schema:
     schema: Schema = {"type": parameter.type}
     if parameter.choices:
         schema["enum"] = list(parameter.choices)
+    bounds = {"minimum": parameter.least, "maximum": parameter.most, "default": parameter.default}
+    schema |= {key: bound for key, bound in bounds.items() if bound is not None}
     return {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
 
 

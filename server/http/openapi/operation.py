@@ -11,18 +11,20 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnout.server.http.paging import DEFAULT, MOST
+
 __all__ = [
     "ARM",
     "EVENTS",
     "JSON",
     "MODEL",
-    "PAGING",
     "STORAGE",
     "Operation",
     "Parameter",
     "fields",
     "operation",
     "operation_of",
+    "paging",
 ]
 
 Handler = TypeVar("Handler", bound=Callable[[Request], Awaitable[Response]])
@@ -40,6 +42,9 @@ class Parameter:
     description: str
     type: str = "string"
     choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    default: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,6 @@ class Operation:
 
 MODEL = Parameter("model", "Name of the model, where several are served.")
 ARM = Parameter("arm", "Name of the arm, where a live test has two.")
-PAGING = (
-    Parameter("limit", "Most items of the page, from 1 to 100; 20 unless given.", "integer"),
-    Parameter("after", "The id of the last item of the page before."),
-    Parameter("order", "`desc`, the newest first, unless given.", choices=("asc", "desc")),
-)
 STORAGE = {507: "The disk is full, a bound is reached, or the server's file cannot be used."}
 
 
@@ -88,6 +88,16 @@ def operation(**described: Any) -> Callable[[Handler], Handler]:
 def operation_of(handler: object) -> Operation:
     """Raises KeyError for a handler that is not described."""
     return _OPERATIONS[handler]
+
+
+def paging(most: int = MOST, default: int = DEFAULT) -> tuple[Parameter, ...]:
+    """The parameters of a `Page` of these bounds."""
+    told = f"Most items of the page, from 1 to {most:,}; {default:,} unless given."
+    return (
+        Parameter("limit", told, "integer", least=1, most=most, default=default),
+        Parameter("after", "The id of the last item of the page before."),
+        Parameter("order", "`desc`, the newest first, unless given.", choices=("asc", "desc")),
+    )
 
 
 def fields(name: str, /, **types: Any) -> type[msgspec.Struct]:

@@ -15,6 +15,7 @@ from turnout.server.http.openapi.docstrings import field_docstrings
 __all__ = ["Schemas", "plain"]
 
 Schema = dict[str, Any]
+NULL: Schema = {"type": "null"}
 PLACE = "#/components/schemas/"
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
@@ -46,6 +47,7 @@ class Schemas:
         refs = {model: found[model, "validation"] for model in models}
         for model, ref in refs.items():
             _describe(self.components, ref, model)
+            _allow_null(self.components, ref)
         return refs
 
     def of_request(self, model: type[BaseModel]) -> Schema:
@@ -72,6 +74,21 @@ def _describe(components: dict[str, Schema], ref: Schema, kind: Any) -> None:
     for name, text in field_docstrings(kind).items():
         if name in schema.get("properties", {}):
             schema["properties"][name]["description"] = plain(text)
+
+
+def _allow_null(components: dict[str, Schema], ref: Schema) -> None:
+    """Lets a body's optional fields be null, which `read_body` takes for not given."""
+    schema = components[ref["$ref"].removeprefix(PLACE)]
+    for name, its in schema.get("properties", {}).items():
+        if name in schema.get("required", ()):
+            continue
+        if "anyOf" not in its:
+            kind = {key: its.pop(key) for key in list(its) if key not in ("title", "default", "description")}
+            if not kind:  # anything
+                continue
+            its["anyOf"] = [kind]
+        if NULL not in its["anyOf"]:
+            its["anyOf"].append(NULL)
 
 
 def plain(text: str) -> str:

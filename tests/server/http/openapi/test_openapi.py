@@ -56,6 +56,39 @@ def test_a_request_is_described_by_its_model(api: Any) -> None:
     assert {"type": "string"} in schema["properties"]["stop"]["anyOf"]
 
 
+def test_bounds_that_are_checked_are_told(api: Any) -> None:
+    """`limit` of files was told as 1 to 100, and 10,000 are taken."""
+
+    def parameter(path: str, name: str) -> Any:
+        found = {each["name"]: each for each in api["paths"][path]["get"]["parameters"]}
+        return found[name]["schema"], found[name]["description"]
+
+    files = {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 10_000}
+    said = "Most items of the page, from 1 to 10,000; 10,000 unless given."
+    assert parameter("/v1/files", "limit") == (files, said)
+    batches, said = parameter("/v1/batches", "limit")
+    assert batches == {"type": "integer", "minimum": 1, "maximum": 100, "default": 20} and "100; 20" in said
+    seconds, said = parameter("/admin/trace", "seconds")
+    assert seconds == {"type": "number", "minimum": 0.5, "maximum": 60, "default": 5} and "0.5 to 60" in said
+    chat = api["components"]["schemas"]["ChatRequest"]["properties"]
+    assert [(chat[name]["minimum"], chat[name]["maximum"]) for name in ("n", "best_of")] == [(1, 128)] * 2
+    assert chat["messages"]["minItems"] == 1
+
+
+def test_a_field_that_need_not_be_given_may_be_null(api: Any) -> None:
+    """The server takes null for not given, which the schema of `/api/embeddings` and others denied."""
+    prompt = api["components"]["schemas"]["OllamaEmbeddings"]["properties"]["prompt"]
+    assert prompt["anyOf"] == [{"type": "string"}, {"type": "null"}] and prompt["default"] == ""
+    chat = api["components"]["schemas"]["ChatRequest"]
+    for name, schema in chat["properties"].items():
+        nullable = {"type": "null"} in schema.get("anyOf", []) or not {
+            "anyOf",
+            "type",
+            "$ref",
+        } & schema.keys()
+        assert nullable == (name not in chat["required"]), name
+
+
 def test_a_message_of_the_engine_is_described_as_clients_see_it(api: Any) -> None:
     assert api["components"]["schemas"]["SchedulerState"]["properties"].keys() == set(
         SchedulerState.__struct_fields__
