@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from turnout.config.fields import Listed
 
-__all__ = ["ModelName", "ModelNames"]
+__all__ = ["ModelNames"]
 
 MAX_LENGTH = 256
 
@@ -22,9 +22,16 @@ def _valid(name: str) -> str:
     )
 
 
+def _given(value: object) -> object:
+    """Text that has no name is none by mistake, as of an empty variable."""
+    texts = value if isinstance(value, list | tuple) else (value,)
+    if texts and all(isinstance(text, str) and not text.strip(" ,") for text in texts):
+        raise ValueError("it should be a model's name, or several with commas between them, and is empty")
+    return value
+
+
 def _all_valid(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(_valid, names))
 
 
-ModelName = Annotated[str, AfterValidator(_valid)]
-ModelNames = Annotated[Listed, AfterValidator(_all_valid)]
+ModelNames = Annotated[Listed, BeforeValidator(_given), AfterValidator(_all_valid)]

@@ -130,7 +130,7 @@ def test_a_value_in_a_file_is_not_taken_for_a_flags(served: Served, tmp_path: Pa
     assert "Error: max_num_seqs: " in refused(run("--config", file, "--port", "1", "--max-num-seqs", "many"))
 
 
-@pytest.mark.parametrize("name", ["", " ", "two\nlines", "a ", "\udcff", "x" * 257])
+@pytest.mark.parametrize("name", ["", " ", ",", "two\nlines", "\udcff", "x" * 257])
 def test_a_name_that_no_request_can_give_is_refused(served: Served, name: str) -> None:
     """The server started; with some, no answer could be written."""
     assert "Error: served_model_name: " in refused(run("--served-model-name", name))
