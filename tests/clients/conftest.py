@@ -11,7 +11,8 @@ from script import Script
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AssistantServer]:
-    with assistant_serving(tmp_path_factory.mktemp("assistant")) as server:
+    """Each token is an event, since suites count the parts of streams."""
+    with assistant_serving(tmp_path_factory.mktemp("assistant"), "--event-interval", "0") as server:
         yield server
 
 
