@@ -115,7 +115,10 @@ def _check_encoding(value: object) -> None:
 
 
 class Config(BaseModel):
-    """Fields that do not change. Raises ConfigError for a wrong value, and for an unknown field."""
+    """Fields that do not change. Raises ConfigError for a wrong value, and for an unknown field.
+
+    The value of a field with ``repr=False``, a secret, stands in no message.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -134,4 +137,6 @@ class Config(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(explain_validation_error(error, type(self).model_fields)) from None
+            fields = type(self).model_fields
+            secret = [name for name, field in fields.items() if not field.repr]
+            raise ConfigError(explain_validation_error(error, fields, secret)) from None

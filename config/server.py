@@ -39,7 +39,9 @@ class ServerConfig(Config):
     ssl_keyfile: PathText | None = Field(
         None, description="Key of the certificate, as PEM; default: the certificate's file has it."
     )
-    ssl_keyfile_password: str | None = Field(None, description="Password of the key, if it has one.")
+    ssl_keyfile_password: str | None = Field(
+        None, repr=False, description="Password of the key, if it has one."
+    )
     ssl_ca_certs: PathText | None = Field(
         None, description="Authorities, as PEM, of which clients must have a certificate."
     )
@@ -56,6 +58,7 @@ class ServerConfig(Config):
     """See [server processes](../how-to/scale.md#several-server-processes)."""
     api_key: Texts = Field(
         (),
+        repr=False,
         description="Key that clients must send as a bearer token; repeat the flag for several; default: the "
         "environment variable `TURNOUT_API_KEY`, or no key is required.",
     )
@@ -66,6 +69,7 @@ class ServerConfig(Config):
     """See [keys](../how-to/serve.md#require-an-api-key)."""
     admin_key: Texts = Field(
         (),
+        repr=False,
         description="Key that `/admin` requires as a bearer token; default: the environment variable "
         "`TURNOUT_ADMIN_KEY`, or `/admin` answers only this machine.",
     )

@@ -11,12 +11,15 @@ from turnout.core.errors import did_you_mean, shortened
 __all__ = ["explain_validation_error"]
 
 
-def explain_validation_error(error: ValidationError, known: Collection[str]) -> str:
-    """Returns a line for each problem. `known`: the valid options."""
-    return "\n".join(_explained(dict(problem), known) for problem in error.errors())
+def explain_validation_error(
+    error: ValidationError, known: Collection[str], secret: Collection[str] = ()
+) -> str:
+    """Returns a line for each problem. `known`: the valid options; `secret`: those whose values are not
+    shown."""
+    return "\n".join(_explained(dict(problem), known, secret) for problem in error.errors())
 
 
-def _explained(problem: dict[str, object], known: Collection[str]) -> str:
+def _explained(problem: dict[str, object], known: Collection[str], secret: Collection[str]) -> str:
     loc, message = problem["loc"], str(problem["msg"]).removeprefix("Value error, ")
     assert isinstance(loc, tuple)
     name = ".".join(map(str, loc))
@@ -25,4 +28,6 @@ def _explained(problem: dict[str, object], known: Collection[str]) -> str:
         return f"unknown option {shortened(name)}; {valid}{did_you_mean(name, known)}"
     if problem["type"] == "missing":
         return f"the option {name!r} must be given"
+    if loc and loc[0] in secret:
+        return f"{name}: {message}"
     return f"{name}: {message} (given: {shortened(problem['input'])})"

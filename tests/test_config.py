@@ -180,6 +180,16 @@ def test_every_problem_has_its_line() -> None:
     assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["host", "port"]
 
 
+@pytest.mark.parametrize("secret", [12345, [12345], "12345\udcff", {"key": 12345}])
+@pytest.mark.parametrize("field", ["api_key", "admin_key", "ssl_keyfile_password"])
+def test_a_secret_stands_in_no_message(field: str, secret: object) -> None:
+    """An error is often logged, and printed by `Config` in a traceback."""
+    with pytest.raises(ConfigError, match=f"^{field}") as refused:
+        ServerConfig(**{field: secret})
+    assert "12345" not in str(refused.value)
+    assert "swordfish" not in repr(ServerConfig(**{field: "swordfish"}))
+
+
 def test_it_is_frozen() -> None:
     with pytest.raises(ValidationError):
         EngineConfig().model = "other"  # type: ignore[misc]
