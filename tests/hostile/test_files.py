@@ -60,7 +60,8 @@ def bomb(indent: str) -> str:
         ("{a: 1}: 2", "not YAML"),
         ("model: 3\nport: [1]\nhost: {a: 1}\nmax-waiting: .nan", "model"),
         ("shutdown-timeout: .inf", "shutdown_timeout"),
-        ("observer: {name: x}", "observer"),
+        ("observer: {to: x}", "observer"),
+        ("observer: [{name: {name: x}}]", "observer"),
     ],
     ids=lambda value: str(value)[:24],
 )
