@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from turnout.core.engine.engine import Engine
-from turnout.core.errors import ContextExceeded, EngineError, RequestError
+from turnout.core.errors import EngineError, RequestError
 from turnout.core.turns import Turns
 from turnout.core.types.messages import Ready
 from turnout.core.types.pooling import PoolingFacts, PoolingParams
@@ -21,6 +21,7 @@ from turnout.text.prompt.named_prompt import prompt_named
 from turnout.text.prompt.pooling_tokens import (
     Cut,
     TextTokens,
+    advising,
     kept_tokens,
     named_text,
     pair_tokens,
@@ -154,11 +155,8 @@ class OfflinePooling:
 
     def _tokens(self, text: Text, name: str, *, before: str, limit: int, cut: Cut | None) -> TextTokens:
         """name: what errors about the text call it."""
-        with named_text(name):
-            try:
-                return self._read(text, before, limit, cut)
-            except ContextExceeded as error:
-                raise ContextExceeded(f"{error} or set {FIELD}", error.param) from None
+        with named_text(name), advising(FIELD):
+            return self._read(text, before, limit, cut)
 
     def _read(self, text: Text, before: str, limit: int, cut: Cut | None) -> TextTokens:
         lower = str.lower if self.facts.lower_case else str

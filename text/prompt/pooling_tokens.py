@@ -18,6 +18,7 @@ __all__ = [
     "TEXTS",
     "Cut",
     "TextTokens",
+    "advising",
     "kept_tokens",
     "named_text",
     "pair_tokens",
@@ -48,6 +49,16 @@ def named_text(name: str) -> Iterator[None]:
         if error.param in TEXTS:
             named, count = SUBJECT.subn(lambda _: name, str(error), count=1)
             error.args = (named if count else f"{name}: {error}",)
+        raise
+
+
+@contextmanager
+def advising(field: str) -> Iterator[None]:
+    """Makes errors about a text that is too long, raised in the block, name the `field` that has it cut."""
+    try:
+        yield
+    except ContextExceeded as error:
+        error.args = (f"{error} or set {field}",)
         raise
 
 
@@ -237,19 +248,23 @@ def _part(tokenizer: Tokenizer, text: str, count: int, side: Side) -> list[int]:
     """Returns the tokens of a text, `count` at most."""
     if side == "left":
         return shortened(_ids(tokenizer, text, None), count, side)
-    try:
+    with _about_input():
         return tokenizer.first_ids(text, count)
-    except RequestError as error:
-        raise RequestError(str(error), PARAM) from None
 
 
 def _ids(tokenizer: Tokenizer, text: str, limit: int | None) -> list[int]:
-    try:
+    with _about_input():
         return tokenizer.encode(text, add_special_tokens=False, limit=limit)
-    except ContextExceeded as error:
-        raise ContextExceeded(str(error), PARAM) from None
+
+
+@contextmanager
+def _about_input() -> Iterator[None]:
+    """Has errors of the tokenizer, which call a text `prompt`, name the field that has it here."""
+    try:
+        yield
     except RequestError as error:
-        raise RequestError(str(error), PARAM) from None
+        error.param = PARAM
+        raise
 
 
 def _check(length: int, limit: int, what: str) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.core import limits
-from turnout.core.errors import ContextExceeded, RequestError
+from turnout.core.errors import RequestError
 from turnout.core.types.pooling import PoolingFacts, PoolingParams
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -25,6 +25,7 @@ from turnout.text.prompt.pooling_tokens import (
     TEXTS,
     Cut,
     TextTokens,
+    advising,
     kept_tokens,
     named_text,
     pair_tokens,
@@ -135,11 +136,8 @@ class _Tokens(list[int]):
 def _read_numbered(
     arm: ServedArm, cut_by: str, of: Texts, limit: int, cut: Cut | None, text: tuple[int, Text]
 ) -> list[int]:
-    with numbered(of, text[0]):
-        try:
-            return _read(arm, of, limit, cut, text[1])
-        except ContextExceeded as error:
-            raise ContextExceeded(f"{error} or set {cut_by}", error.param) from None
+    with numbered(of, text[0]), advising(cut_by):
+        return _read(arm, of, limit, cut, text[1])
 
 
 def _read(arm: ServedArm, of: Texts, limit: int, cut: Cut | None, text: Text) -> list[int]:

@@ -192,6 +192,6 @@ def error_of(message: Ended) -> Exception | None:
     if message.kind == "overloaded":
         return Overloaded(message.message, retry_after=message.retry_after)
     kind = KINDS[message.kind]
-    if kind in (ContextExceeded, RequestError):
+    if issubclass(kind, RequestError):
         return kind(message.message, message.param)
     return kind(message.message)
