@@ -41,6 +41,7 @@ def states(server: RunningServer) -> dict[str, str]:
 
 
 def serving(server: RunningServer, *names: str) -> bool:
+    """Whether these serve, and no other replica. Ask first for what comes before: it may happen meanwhile."""
     return states(server) == dict.fromkeys(names, "serving")
 
 
@@ -343,7 +344,7 @@ def test_engines_that_end_as_asked_are_no_failures(
     monkeypatch.setattr(EngineProcess, "stop", noted)
     before = three.fleet.named("0")
     assert change(three, "restart", "0").status_code == 200
-    eventually(lambda: serving(three, "0", "1", "2") and three.fleet.named("0") is not before, 15)
+    eventually(lambda: three.fleet.named("0") is not before and serving(three, "0", "1", "2"), 15)
     assert reasons == ["the replica is being replaced", None, None]
     assert three.post(REPLICAS, action="add").status_code == 200
     starting = three.fleet.named("3").client
@@ -401,7 +402,7 @@ def test_a_policy_reaches_every_replica_and_every_later_one(start: Start) -> Non
     assert server.post(REPLICAS, action="add").status_code == 200
     eventually(lambda: serving(server, "0", "1", "2"), 15)
     kill(server, "0")
-    eventually(lambda: serving(server, "0", "1", "2") and server.fleet.restarts == 1, 15)
+    eventually(lambda: server.fleet.restarts == 1 and serving(server, "0", "1", "2"), 15)
     replies = [_policy_of(server, name) for name in ("0", "1", "2")]
     assert replies == ["ljf", "ljf", "ljf"]
 
