@@ -49,7 +49,7 @@ from turnout.server.fleet.fronts.wire import Wire
 from turnout.server.fleet.models.models import Models
 from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.http.connections.listening import Listener
-from turnout.server.http.connections.tls import tls_context
+from turnout.server.http.connections.tls import certificates
 from turnout.server.http.load import ServerLoad
 from turnout.text.tokenizer import load_tokenizer
 
@@ -101,7 +101,7 @@ class _Program:
         parts = FrontParts(self._load, self._keys.usage, order.inside, order.stores_responses)
         app = create_app(models, order.server, front=parts)
         self._context = app.state.context
-        listener = Listener(socket.socket(fileno=order.listener), order.url, tls_context(order.server))
+        listener = Listener(socket.socket(fileno=order.listener), order.url, certificates(order.server))
         server = HttpServer(app, listener, order.server)
         with freeze_garbage(), quick_turns():
             serving = asyncio.create_task(server.serve())

@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Callable, Sized
 
 from turnout.core.clock import monotonic
+from turnout.server.http.connections.tls import Certificates
 from turnout.server.http.connections.waiting import GRACE_SECONDS, WaitingConnections
 
 __all__ = ["AT_ONCE", "take_connections", "usable_descriptors"]
@@ -58,13 +59,13 @@ async def take_connections(
     connections: Sized,
     most: int,
     waiting: WaitingConnections,
-    tls: ssl.SSLContext | None = None,
+    certificates: Certificates | None = None,
     at_once: int = AT_ONCE,
 ) -> None:
-    """Accept connections until cancelled; with `tls`, they are encrypted. `at_once`: as `AT_ONCE`, at most.
+    """Accept connections until cancelled; with `certificates`, they are encrypted.
 
     `protocol` makes the protocol of a connection, which is in `connections` for as long as the connection
-    lasts, and in `waiting` while it may be closed to make room.
+    lasts, and in `waiting` while it may be closed to make room. `at_once`: as `AT_ONCE`, at most.
     """
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
@@ -88,6 +89,7 @@ async def take_connections(
             connection, address = await loop.sock_accept(listener)
             while True:
                 _send_at_once(connection)
+                tls = None if certificates is None else certificates.context
                 arriving.add(asyncio.create_task(_arrive(protocol, connection, address, tls)))
                 if room <= 1:
                     break

@@ -75,12 +75,14 @@ class HttpServer(uvicorn.Server):
                     open_connections,
                     most,
                     self._waiting,
-                    self._listener.tls,
+                    self._listener.certificates,
                     at_once=1 if self._shares_listener else AT_ONCE,  # the others take theirs
                 )
             ),
             asyncio.create_task(self._check_connections()),
         ]
+        if (certificates := self._listener.certificates) is not None:
+            self._tasks.append(asyncio.create_task(certificates.keep_current()))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         taking = self._tasks[:1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import ssl
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from turnout.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server.http.connections.tls import tls_context
+from turnout.server.http.connections.tls import Certificates, certificates
 
 __all__ = ["BACKLOG", "Listener", "listening"]
 
@@ -32,7 +31,8 @@ class Listener:
     socket: socket.socket
     url: str
     """What clients are given: ``http://HOST:PORT``, or ``unix:PATH``."""
-    tls: ssl.SSLContext | None = None
+    certificates: Certificates | None = None
+    """With them, connections are encrypted."""
 
 
 @contextmanager
@@ -41,15 +41,15 @@ def listening(config: ServerConfig) -> Iterator[Listener]:
 
     It comes before the model is loaded, so that a port in use, or a bad certificate, is told at once.
     """
-    tls = tls_context(config)
+    read = certificates(config)
     if config.uds is not None:
         with _at_path(Path(config.uds)) as listener:
-            yield Listener(listener, f"unix:{config.uds}", tls)
+            yield Listener(listener, f"unix:{config.uds}", read)
         return
     with _at_port(config.host, config.port) as listener:
         host = f"[{config.host}]" if ":" in config.host else config.host
-        scheme = "http" if tls is None else "https"
-        yield Listener(listener, f"{scheme}://{host}:{listener.getsockname()[1]}", tls)
+        scheme = "http" if read is None else "https"
+        yield Listener(listener, f"{scheme}://{host}:{listener.getsockname()[1]}", read)
 
 
 def _at_port(host: str, port: int) -> socket.socket:

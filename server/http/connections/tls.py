@@ -1,24 +1,94 @@
-"""TLS: the server's certificate and key, read at start-up, so that a mistake in them is told at once."""
+"""TLS: the server's certificate and key, read at start-up, so that a mistake in them is told at once.
+
+They are read again when their files change: what issues certificates replaces them every few weeks, and a
+restart would end the streams of all clients.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import ssl
 from pathlib import Path
 
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError
 
-__all__ = ["tls_context"]
+__all__ = ["Certificates", "certificates"]
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 10.0
+"""How often to look whether the files have changed."""
+
+FileState = tuple[int, int, int] | None
 
 
-def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
-    """The context by which connections are encrypted; None without a certificate. Raises ConfigError."""
+def certificates(config: ServerConfig) -> Certificates | None:
+    """The certificates by which connections are encrypted; None if no file is given. Raises ConfigError."""
     if config.ssl_certfile is None:
         for name in ("ssl_keyfile", "ssl_keyfile_password", "ssl_ca_certs"):
             if getattr(config, name) is not None:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag} needs --ssl-certfile, the server's certificate")
         return None
+    return Certificates(config)
+
+
+class Certificates:
+    """The certificate, key and authorities of a server, as their files last had them. Raises ConfigError.
+
+    Connections that are open keep those with which they began.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        paths = (config.ssl_certfile, config.ssl_keyfile, config.ssl_ca_certs)
+        self._paths = [path for path in paths if path is not None]
+        self._read: list[FileState] | None = self._states()
+        self._told = ""
+        self.context = _context(config)
+        """It encrypts new connections."""
+
+    async def keep_current(self) -> None:
+        """Look for changed files until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.to_thread(self.renew)
+
+    def renew(self) -> None:
+        """Read the files again if one has changed; while they do not fit together, keep what was read before.
+
+        A certificate is often replaced a moment before its key.
+        """
+        states = self._states()
+        if states == self._read:
+            return
+        try:
+            self.context = _context(self._config)
+        except ConfigError as error:
+            self._read = None
+            if (told := str(error)) != self._told:
+                self._told = told
+                logger.warning("the certificate in use until now is kept: %s", error)
+            return
+        self._read, self._told = states, ""
+        logger.info("new connections have the certificate that %s holds now", self._config.ssl_certfile)
+
+    def _states(self) -> list[FileState]:
+        return [_state(Path(path)) for path in self._paths]
+
+
+def _state(path: Path) -> FileState:
+    """What changes when a file is written or replaced; None while there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _context(config: ServerConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["http/1.1"])
     _load_certificate(context, config)

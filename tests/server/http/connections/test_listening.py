@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import subprocess
@@ -12,14 +13,14 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
-from running_server import Start, eventually
+from running_server import RunningServer, Start, eventually
 
 from turnout.cli.main import cli
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.server.http.connections import accepting
+from turnout.server.http.connections import accepting, tls
 from turnout.server.http.connections.listening import listening
-from turnout.server.http.connections.tls import tls_context
+from turnout.server.http.connections.tls import certificates
 
 HI = [{"role": "user", "content": "abc"}]
 CHAT = "/v1/chat/completions"
@@ -128,7 +129,57 @@ def test_handshakes_that_are_never_begun_make_room(
 
 def test_a_key_may_have_a_password(pem: Path) -> None:
     names = files(pem, certfile="own.crt", keyfile="locked.key")
-    assert tls_context(ServerConfig(**names, ssl_keyfile_password=PASSWORD)) is not None
+    assert certificates(ServerConfig(**names, ssl_keyfile_password=PASSWORD)) is not None
+
+
+def served_certificate(server: RunningServer) -> str:
+    return ssl.get_server_certificate(("127.0.0.1", httpx.URL(server.url).port or 0))
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_certificates_that_are_replaced_are_used_without_a_restart(
+    start: Start, pem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """It went on with the one that it had read at the start, until that had expired. Streams go on."""
+    monkeypatch.setattr(tls, "CHECK_SECONDS", 0.05)
+    own, other = ((pem / f"{name}.crt").read_text() for name in ("own", "other"))
+    shutil.copy(pem / "own.crt", tmp_path / "a.crt")
+    shutil.copy(pem / "own.key", tmp_path / "a.key")
+    server = start(**files(tmp_path, certfile="a.crt", keyfile="a.key"), api_workers=workers)
+    trusted = ssl.create_default_context(cafile=str(pem / "own.crt"))
+    asked = {"messages": HI, "max_tokens": 500, "ignore_eos": True, "stream": True}
+    with (
+        httpx.Client(base_url=server.url, verify=trusted, timeout=60) as client,
+        client.stream("POST", CHAT, json=asked) as stream,
+    ):
+        lines = stream.iter_lines()
+        next(lines)
+        assert served_certificate(server) == own
+        shutil.copy(pem / "other.crt", tmp_path / "a.crt")
+        shutil.copy(pem / "other.key", tmp_path / "a.key")
+        eventually(lambda: {served_certificate(server) for _ in range(8)} == {other}, 30)
+        assert list(lines)[-2] == "data: [DONE]"
+
+
+def test_a_certificate_stays_until_another_and_its_key_are_there(
+    pem: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for kind in ("crt", "key"):
+        shutil.copy(pem / f"own.{kind}", tmp_path / f"a.{kind}")
+    read = certificates(ServerConfig(**files(tmp_path, certfile="a.crt", keyfile="a.key")))
+    assert read is not None
+    before = read.context
+    read.renew()
+    assert read.context is before, "no file has changed"
+    shutil.copy(pem / "other.crt", tmp_path / "a.crt")
+    read.renew()
+    read.renew()
+    assert read.context is before
+    (warning,) = caplog.messages
+    assert "is kept" in warning and "is not that of the certificate" in warning
+    shutil.copy(pem / "other.key", tmp_path / "a.key")
+    read.renew()
+    assert read.context is not before
 
 
 @pytest.mark.parametrize(
