@@ -163,6 +163,8 @@ class OutputSplitter:
             except Malformed:
                 if reader.begun:
                     self._count += 1
+                    if source.ended:
+                        source.take(len(source.text))  # the beginning of an escape, or of a marker
                 elif self._count and self._source.ended:
                     source.forget()  # the beginning of a further call, of which not even the name came
                 else:

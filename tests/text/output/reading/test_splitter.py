@@ -45,3 +45,12 @@ def test_arguments_come_as_they_are_written() -> None:
     splitter = OutputSplitter(hermes(), TOOLS)
     assert splitter.feed('<tool_call>{"name": "f", "arguments": {"ci')
     assert [type(event).__name__ for event in splitter.feed('ty": "Pa')] == ["ToolArguments"] * 3
+
+
+def test_half_an_escape_at_the_end_of_a_call_that_is_cut_is_no_text() -> None:
+    """It was shown as the answer's text, behind the call."""
+    for cut in ("\\", '"a\\'):
+        output = '<tool_call>{"name": "f", "arguments": {"city": "Bern' + cut
+        assert not any(
+            isinstance(event, Text) for event in events_of(Example(hermes(), output, []), [output])
+        )
