@@ -57,7 +57,9 @@ class ToolCall:
     id: str
     name: str
     arguments: str
-    """A JSON object; only `finish_reason` ``length`` may have cut it short."""
+    """A JSON object; only `finish_reason` ``length`` may have cut it short. Of a custom tool: empty."""
+    input: str | None = None
+    """What a custom tool is called with; None: it is a function."""
 
 
 @dataclass
@@ -89,10 +91,7 @@ class CompletionOutput:
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
         if self.tool_calls:
-            message["tool_calls"] = [
-                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-                for c in self.tool_calls
-            ]
+            message["tool_calls"] = [_as_message(call) for call in self.tool_calls]
         return message
 
 
@@ -183,7 +182,8 @@ class LLM:
         and memory. Raises RequestError where it takes more, or cannot render a conversation, and what
         `generate` raises.
 
-        tools: functions with type hints and docstrings, or OpenAI's form; calls are valid by construction.
+        tools: functions with type hints and docstrings, or OpenAI's form, also of custom tools; calls are
+        valid by construction.
         tool_choice: ``auto``, ``none``, ``required``, a function's name, or OpenAI's form.
         chat_template_kwargs: variables for the chat template, such as ``{"enable_thinking": False}``; not
         those that Turnout sets, such as ``tools``.
@@ -475,8 +475,19 @@ def _with_outputs(
     return error
 
 
+def _as_message(call: ToolCall) -> dict[str, Any]:
+    """A call as a message has it."""
+    if call.input is not None:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.input}}
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
 def _add_parts(output: CompletionOutput, events: Iterable[Event]) -> None:
-    from turnout.text.output.events import Reasoning, Text, ToolArguments, ToolBegin
+    from turnout.text.output.events import Reasoning, Text, ToolArguments, ToolBegin, ToolInput
 
     for event in events:
         if isinstance(event, Text):
@@ -484,7 +495,11 @@ def _add_parts(output: CompletionOutput, events: Iterable[Event]) -> None:
         elif isinstance(event, Reasoning):
             output.reasoning += event.text
         elif isinstance(event, ToolBegin):
-            output.tool_calls.append(ToolCall(f"call_{uuid4().hex[:24]}", event.name, ""))
+            begun = "" if event.custom else None
+            output.tool_calls.append(ToolCall(f"call_{uuid4().hex[:24]}", event.name, "", begun))
         elif isinstance(event, ToolArguments):
             call = output.tool_calls[-1]
             output.tool_calls[-1] = replace(call, arguments=call.arguments + event.text)
+        elif isinstance(event, ToolInput):
+            call = output.tool_calls[-1]
+            output.tool_calls[-1] = replace(call, input=(call.input or "") + event.text)

@@ -15,6 +15,7 @@ from turnout.text.output.earlier_calls import with_calls_read
 from turnout.text.output.grammar.call_grammar import Wanted, call_form
 from turnout.text.output.grammar.known_forms import KnownForms
 from turnout.text.output.markers import markers
+from turnout.text.output.reading.custom_calls import CustomCallSplitter
 from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.output.schemas import answer_expression
 from turnout.text.output.tool_prompt import DEFAULT_FORMAT, with_tools_described
@@ -100,7 +101,8 @@ class ModelFormat:
         """What makes a splitter for each choice; None: there is nothing to tell apart."""
         if not tools and not self.used.regions:
             return None
-        return lambda: OutputSplitter(self.used, tools, begun)
+        kind = CustomCallSplitter if any(tool.custom for tool in tools) else OutputSplitter
+        return lambda: kind(self.used, tools, begun)
 
     def form(
         self, wanted: Wanted, asked: StructuredOutputs | None, begun: Region | None

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 __all__ = [
+    "CalledCustom",
     "CalledFunction",
     "ChatChoice",
     "ChatChunkChoice",
@@ -141,19 +142,32 @@ class CalledFunction(msgspec.Struct):
     """JSON, as the model wrote it."""
 
 
+class CalledCustom(msgspec.Struct):
+    """The custom tool of a call, or a part of it."""
+
+    name: str | UnsetType = UNSET
+    input: str = ""
+
+
 class ToolCall(msgspec.Struct):
-    """A tool call of a message."""
+    """A tool call of a message: of a function, or of a custom tool."""
 
     id: str
-    function: CalledFunction
+    function: CalledFunction | UnsetType = UNSET
+    custom: CalledCustom | UnsetType = UNSET
     type: str = "function"
+    """`function` or `custom`."""
 
 
 class ToolCallDelta(msgspec.Struct):
-    """A part of a tool call in a streamed message."""
+    """A part of a tool call in a streamed message.
+
+    OpenAI streams those of custom tools in this form, though its specification lists functions alone.
+    """
 
     index: int
-    function: CalledFunction
+    function: CalledFunction | UnsetType = UNSET
+    custom: CalledCustom | UnsetType = UNSET
     id: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
 

@@ -14,10 +14,12 @@ from turnout.server.protocol.base import FailFastList
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.metadata import Notes
 from turnout.server.protocol.response_tools import (
-    OfferedFunction,
+    CALLABLE,
+    OfferedTool,
     check_tools,
     name_for_model,
-    offered_functions,
+    named_for_chat,
+    offered_tools,
 )
 
 __all__ = ["ChatOfResponse", "ResponsesRequest"]
@@ -68,6 +70,8 @@ class ChatOfResponse(ChatRequest):
         "response_format": "text.format",
         "response_format.json_schema": "text.format",
         "tools[].function": "tools[]",
+        "tools[].custom": "tools[]",
+        "tools[].custom.format.grammar": "tools[].format",
     }
 
 
@@ -99,16 +103,17 @@ class ResponsesRequest(BaseModel):
     model: str | None = None
     """Another name than the served one gets 404. Default: the served one."""
     input: str | FailFastList[Item]
-    """A text, or items: messages, `function_call`, `function_call_output`, `reasoning`, and `item_reference`
-    to an item of a stored response."""
+    """A text, or items: messages, `function_call`, `function_call_output`, `custom_tool_call`,
+    `custom_tool_call_output`, `reasoning`, and `item_reference` to an item of a stored response."""
     instructions: str | None = None
     """What the model is told first."""
     tools: FailFastList[Item] | None = None
-    """[Functions that the model may call](../how-to/tools.md), and namespaces of them. Tools of the type
-    `custom` are refused; those of other types are left out, as the response's `tools` show."""
+    """[Functions and `custom` tools that the model may call](../how-to/tools.md), and namespaces of them. The
+    `format` of a custom tool is `{"type": "text"}`, or `{"type": "grammar", "syntax": "regex", "definition":
+    …}`. Tools of other types are left out, as the response's `tools` show."""
     tool_choice: Literal["none", "auto", "required"] | Item | None = None
-    """As in chat; a named function is `{"type": "function", "name": …}`, with its `namespace` if it has one,
-    and some of the tools are `{"type": "allowed_tools", "mode": …, "tools": […]}`."""
+    """As in chat; a named tool is `{"type": "function", "name": …}`, or `custom`, with its `namespace` if it
+    has one, and some of the tools are `{"type": "allowed_tools", "mode": …, "tools": […]}`."""
     parallel_tool_calls: bool | None = None
     """Whether an answer may have several calls. Default: true."""
     max_output_tokens: Annotated[int, Field(gt=0)] | None = None
@@ -142,9 +147,9 @@ class ResponsesRequest(BaseModel):
         check_tools(self.tools or ())
         return self
 
-    def functions(self) -> list[OfferedFunction]:
+    def callable_tools(self) -> list[OfferedTool]:
         """What the model may call."""
-        return list(offered_functions(self.tools or ()))
+        return list(offered_tools(self.tools or ()))
 
     @contextmanager
     def tools_numbered(self) -> Iterator[None]:
@@ -153,7 +158,7 @@ class ResponsesRequest(BaseModel):
             yield
         except RequestError as error:
             if found := TOOL.match(error.param or ""):
-                theirs = self.functions()[int(found[1])].where
+                theirs = self.callable_tools()[int(found[1])].where
                 error.args = (TOOL.sub(theirs, str(error), count=1),)
                 error.param = TOOL.sub(theirs, error.param or "", count=1)
             raise
@@ -193,8 +198,8 @@ class ResponsesRequest(BaseModel):
             "chat_template_kwargs": self._template_variables(),
             "tool_choice": self._choice(),
         }
-        if functions := self.functions():
-            fields["tools"] = [{"type": "function", "function": each.for_chat()} for each in functions]
+        if tools := self.callable_tools():
+            fields["tools"] = [each.for_chat() for each in tools]
             fields["parallel_tool_calls"] = self.parallel_tool_calls
         return fields
 
@@ -216,9 +221,11 @@ class ResponsesRequest(BaseModel):
             return choice
         if choice.get("type") == "allowed_tools":
             return {"type": "allowed_tools", "allowed_tools": self._allowed(choice)}
-        if choice.get("type") != "function":
+        if choice.get("type") not in CALLABLE:
             raise RequestError(
-                f"tool_choice should be a text or name a function, not {choice.get('type')!r}", "tool_choice"
+                "tool_choice should be a text or name a function or a custom tool, not "
+                f"{choice.get('type')!r}",
+                "tool_choice",
             )
         return _named(choice)
 
@@ -231,11 +238,11 @@ class ResponsesRequest(BaseModel):
             )
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
             raise RequestError("tool_choice.tools should be a list of tools", "tool_choice")
-        found = [_named(tool) for tool in tools if tool.get("type") == "function"]
+        found = [_named(tool) for tool in tools if tool.get("type") in CALLABLE]
         whole = [tool.get("name") for tool in tools if tool.get("type") == "namespace"]
-        for each in self.functions():
+        for each in self.callable_tools():
             if each.namespace is not None and each.namespace["name"] in whole:
-                found.append(_choice_of(each.full_name))
+                found.append(named_for_chat(each.kind, each.full_name))
         return {"mode": mode, "tools": found}
 
     def _messages(self, before: Sequence[Item]) -> Iterator[Item]:
@@ -249,12 +256,9 @@ class ResponsesRequest(BaseModel):
 
 def _named(tool: Item) -> Item:
     if not isinstance(tool.get("name"), str):
-        raise RequestError("tool_choice should have the name of a function", "tool_choice")
-    return _choice_of(name_for_model(tool["name"], _namespace("tool_choice", tool, "tool_choice")))
-
-
-def _choice_of(name: str) -> Item:
-    return {"type": "function", "function": {"name": name}}
+        raise RequestError("tool_choice should have the name of a tool", "tool_choice")
+    full_name = name_for_model(tool["name"], _namespace("tool_choice", tool, "tool_choice"))
+    return named_for_chat(tool["type"], full_name)
 
 
 def _namespace(where: str, item: Item, param: str) -> str | None:
@@ -274,13 +278,12 @@ def _message(where: str, item: Item) -> Iterator[Item]:
         content = _text(f"{where}.content", item.get("content"))
         yield {"role": "system" if role == "developer" else role, "content": content}
     elif kind == "function_call":
-        name, namespace = item.get("name"), _namespace(where, item, "input")
-        if isinstance(name, str):
-            name = name_for_model(name, namespace)
-        function = {"name": name, "arguments": item.get("arguments") or "{}"}
-        call = {"id": item.get("call_id"), "type": "function", "function": function}
-        yield {"role": "assistant", "content": None, "tool_calls": [call]}
-    elif kind == "function_call_output":
+        yield _call(where, item, "function", arguments=item.get("arguments") or "{}")
+    elif kind == "custom_tool_call":
+        if not isinstance(item.get("input"), str):
+            raise RequestError(f"{where}.input should be a text", "input")
+        yield _call(where, item, "custom", input=item["input"])
+    elif kind in ("function_call_output", "custom_tool_call_output"):
         output = _text(f"{where}.output", item.get("output"))
         yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
     elif kind == "reasoning":
@@ -288,6 +291,14 @@ def _message(where: str, item: Item) -> Iterator[Item]:
             yield {"role": "assistant", "content": None, "reasoning_content": told}
     else:
         raise RequestError(f"{where} has the type {kind!r}, which is not supported", "input")
+
+
+def _call(where: str, item: Item, kind: str, **given: str) -> Item:
+    name, namespace = item.get("name"), _namespace(where, item, "input")
+    if isinstance(name, str):
+        name = name_for_model(name, namespace)
+    call = {"id": item.get("call_id"), "type": kind, kind: {"name": name, **given}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
 def _refers(item: Item) -> bool:

@@ -11,7 +11,14 @@ import msgspec
 __all__ = ["DeletedResponse", "ItemList", "stored_items"]
 
 Item = dict[str, Any]
-PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "reasoning": "rs",
+}
 
 
 class ItemList(msgspec.Struct):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 from uuid import uuid4
 
 from msgspec import UNSET
 
 from turnout.server.protocol.responses import (
+    CalledCustom,
     CalledFunction,
     ChatDelta,
     ChatMessage,
@@ -15,7 +17,7 @@ from turnout.server.protocol.responses import (
     ToolCallDelta,
 )
 from turnout.text.choice_text import TextDelta
-from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin
+from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin, ToolInput
 
 __all__ = ["ROLE", "call_id", "delta_of", "finish_reason", "message_of"]
 
@@ -29,10 +31,11 @@ def delta_of(event: Event) -> ChatDelta:
     if isinstance(event, Reasoning):
         return ChatDelta(reasoning_content=event.text, reasoning=event.text)
     if isinstance(event, ToolBegin):
-        function = CalledFunction(event.name)
-        return ChatDelta(tool_calls=[ToolCallDelta(event.index, function, call_id(), "function")])
+        return ChatDelta(tool_calls=[ToolCallDelta(event.index, id=call_id(), **_called(event))])
     if isinstance(event, ToolArguments):
         return ChatDelta(tool_calls=[ToolCallDelta(event.index, CalledFunction(arguments=event.text))])
+    if isinstance(event, ToolInput):
+        return ChatDelta(tool_calls=[ToolCallDelta(event.index, custom=CalledCustom(input=event.text))])
     return ChatDelta()
 
 
@@ -46,9 +49,9 @@ def message_of(events: Iterable[Event]) -> ChatMessage:
         elif isinstance(event, Reasoning):
             thoughts += event.text
         elif isinstance(event, ToolBegin):
-            calls.append(ToolCall(call_id(), CalledFunction(event.name)))
-        elif isinstance(event, ToolArguments):
-            calls[-1].function.arguments += event.text
+            calls.append(ToolCall(call_id(), **_called(event)))
+        elif isinstance(event, ToolArguments | ToolInput):
+            _add(event, calls[-1])
     return ChatMessage(
         ROLE,
         None if calls and not text else text,
@@ -56,6 +59,22 @@ def message_of(events: Iterable[Event]) -> ChatMessage:
         reasoning=thoughts or UNSET,
         tool_calls=calls or UNSET,
     )
+
+
+def _called(event: ToolBegin) -> dict[str, Any]:
+    """What begins in a call, and its type."""
+    if event.custom:
+        return {"custom": CalledCustom(event.name), "type": "custom"}
+    return {"function": CalledFunction(event.name), "type": "function"}
+
+
+def _add(event: ToolArguments | ToolInput, call: ToolCall) -> None:
+    if isinstance(event, ToolInput):
+        assert call.custom is not UNSET
+        call.custom.input += event.text
+    else:
+        assert call.function is not UNSET
+        call.function.arguments += event.text
 
 
 def finish_reason(delta: TextDelta) -> str | None:

@@ -12,17 +12,23 @@ from msgspec import UNSET, UnsetType
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_body
-from turnout.server.protocol.response_tools import OfferedFunction
+from turnout.server.protocol.response_tools import OfferedTool
 from turnout.server.renderers.chat_parts import call_id
 from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
-from turnout.text.output.events import Event, Reasoning, ToolArguments, ToolBegin, ToolEnd
+from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin, ToolEnd, ToolInput
 
 __all__ = ["Keeper", "ResponseBody", "ResponsesRenderer"]
 
 Item = dict[str, Any]
 PART_OF = {"message": "output_text", "reasoning": "reasoning_text"}
 """The type of the one part of an item that has parts."""
+TEXTS = (Text, Reasoning)
+CALLS = {
+    "function_call": ("fc", "arguments", "function_call_arguments"),
+    "custom_tool_call": ("ctc", "input", "custom_tool_call_input"),
+}
+"""What ids of calls begin with, the field of what a tool is called with, and what events call that."""
 
 
 class ResponseBody(msgspec.Struct):
@@ -69,7 +75,7 @@ class ResponsesRenderer(Renderer):
     created: int
     echoed: Mapping[str, Any]
     """The fields of the response that repeat the request's."""
-    functions: Mapping[str, OfferedFunction]
+    tools: Mapping[str, OfferedTool]
     """What the model may call, by the names that it calls them."""
     keeper: Keeper | None = None
     """None: the response is not stored."""
@@ -142,14 +148,8 @@ class ResponsesRenderer(Renderer):
 
     def _part(self, event: Event) -> bytes:
         """The events of a part of the output, which is added to the items."""
-        if isinstance(event, ToolEnd):
-            return self._close()
-        if isinstance(event, ToolBegin):
-            called = {"type": "function_call", "call_id": call_id(), **self._names(event.name)}
-            return self._close() + self._begin({"id": f"fc_{uuid4().hex}", **called, "arguments": ""})
-        if isinstance(event, ToolArguments):
-            self._items[-1]["arguments"] += event.text
-            return self._of_item("response.function_call_arguments.delta", delta=event.text)
+        if not isinstance(event, TEXTS):
+            return self._of_call(event)
         kind = "reasoning" if isinstance(event, Reasoning) else "message"
         before = b""
         if not self._open or self._items[-1]["type"] != kind:
@@ -159,11 +159,24 @@ class ResponsesRenderer(Renderer):
         more: Item = {"logprobs": []} if kind == "message" else {}
         return before + self._of_item(name, content_index=0, delta=event.text, **more)
 
+    def _of_call(self, event: ToolBegin | ToolArguments | ToolInput | ToolEnd) -> bytes:
+        if isinstance(event, ToolEnd):
+            return self._close()
+        if isinstance(event, ToolBegin):
+            kind = "custom_tool_call" if event.custom else "function_call"
+            prefix, key, _ = CALLS[kind]
+            called = {"type": kind, "call_id": call_id(), **self._names(event.name)}
+            return self._close() + self._begin({"id": f"{prefix}_{uuid4().hex}", **called, key: ""})
+        item = self._items[-1]
+        _, key, told = CALLS[item["type"]]
+        item[key] += event.text
+        return self._of_item(f"response.{told}.delta", delta=event.text)
+
     def _names(self, name: str) -> Item:
-        function = self.functions.get(name)
-        if function is None or function.namespace is None:
+        tool = self.tools.get(name)
+        if tool is None or tool.namespace is None:
             return {"name": name}
-        return {"name": function.name, "namespace": function.namespace["name"]}
+        return {"name": tool.name, "namespace": tool.namespace["name"]}
 
     def _begin(self, item: Item) -> bytes:
         self._items.append({**item, "status": "in_progress"})
@@ -182,10 +195,10 @@ class ResponsesRenderer(Renderer):
         self._open = False
         item = self._items[-1]
         item["status"] = status
-        if item["type"] == "function_call":
-            done = self._of_item(
-                "response.function_call_arguments.done", name=item["name"], arguments=item["arguments"]
-            )
+        if item["type"] in CALLS:
+            _, key, told = CALLS[item["type"]]
+            names = {"name": item["name"]} if item["type"] == "function_call" else {}
+            done = self._of_item(f"response.{told}.done", **names, **{key: item[key]})
         else:
             (part,) = item["content"]
             more: Item = {"logprobs": []} if item["type"] == "message" else {}

@@ -114,3 +114,17 @@ def test_reasoning_is_apart_without_tools_too(llm: LLM, script: Script) -> None:
 def test_what_makes_no_sense_is_refused_by_name(llm: LLM, options: dict[str, Any], why: str) -> None:
     with pytest.raises(RequestError, match=why):
         ask(llm, **options)
+
+
+def test_a_custom_tool_is_called_with_a_text(llm: LLM, script: Script) -> None:
+    script.say(call("run", input='print("é")\n'), "It is é.")
+    tools = [{"type": "custom", "custom": {"name": "run"}}, add]
+    first = ask(llm, tools=tools, tool_choice={"type": "custom", "custom": {"name": "run"}})
+    (called,) = first.tool_calls
+    assert (called.name, called.input, called.arguments) == ("run", 'print("é")\n', "")
+    assert first.finish_reason == "tool_calls"
+    told = {"role": "tool", "tool_call_id": called.id, "content": "é"}
+    assert ask(llm, [*ASKED, first.message, told], tools=tools).text == "It is é."
+    assert ask(llm, tools=tools, tool_choice="run").tool_calls[0].input == called.input
+    with pytest.raises(RequestError, match=r"tools\.0\.custom\.name: Field required"):
+        ask(llm, tools=[{"type": "custom", "custom": {}}])

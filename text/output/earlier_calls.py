@@ -1,4 +1,4 @@
-"""The tool calls of earlier messages, as chat templates take them: arguments as objects, not as JSON."""
+"""The calls of earlier messages, as chat templates take them: of functions, whose arguments are objects."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnout.core.errors import RequestError
+from turnout.text.output.custom_tools import as_function_call
 
 __all__ = ["with_calls_read"]
 
@@ -14,7 +15,7 @@ Message = Mapping[str, Any]
 
 
 def with_calls_read(messages: Sequence[Message]) -> list[Message]:
-    """The messages with their calls' arguments read, and OpenAI's older form of calls in the newer one.
+    """The messages with their calls' arguments read, and calls of other forms as functions' calls.
 
     Raises RequestError for a call that is none.
     """
@@ -39,6 +40,8 @@ def _read(number: int, message: Message) -> Message:
 
 
 def _call(where: str, call: Any) -> Mapping[str, Any]:
+    if isinstance(call, dict) and call.get("type") == "custom":
+        return as_function_call(where, call)
     function = call.get("function") if isinstance(call, dict) else None
     if not (isinstance(function, dict) and isinstance(function.get("name"), str)):
         raise RequestError(f"{where} should have a function with a name", "messages")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Event", "Reasoning", "Text", "ToolArguments", "ToolBegin", "ToolEnd", "merged"]
+__all__ = ["Event", "Reasoning", "Text", "ToolArguments", "ToolBegin", "ToolEnd", "ToolInput", "merged"]
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -30,10 +30,19 @@ class ToolBegin(msgspec.Struct, frozen=True):
     """Which call of the choice it is, from 0."""
     name: str
     """The tool's name."""
+    custom: bool = False
+    """It is a custom tool: its input follows, not arguments."""
 
 
 class ToolArguments(msgspec.Struct, frozen=True):
     """A piece of a call's arguments: all of them joined are a JSON object."""
+
+    index: int
+    text: str
+
+
+class ToolInput(msgspec.Struct, frozen=True):
+    """A piece of the text that a custom tool is called with."""
 
     index: int
     text: str
@@ -45,7 +54,7 @@ class ToolEnd(msgspec.Struct, frozen=True):
     index: int
 
 
-Event = Text | Reasoning | ToolBegin | ToolArguments | ToolEnd
+Event = Text | Reasoning | ToolBegin | ToolArguments | ToolInput | ToolEnd
 
 
 def merged(events: Iterable[Event]) -> list[Event]:

@@ -7,8 +7,10 @@ of Rust's `regex`, where `[` and `-` mean more in a class, and where `\\d` and `
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
-__all__ = ["compiled_parts"]
+__all__ = ["INLINE_FLAGS", "alternatives", "compiled_parts", "whole_expression"]
 
 ESCAPE = (
     r"\\(?:[pP]\{[^}]*\}|u\{[0-9a-fA-F]+\}|x[0-9a-fA-F]{2}|c[A-Za-z]"
@@ -26,6 +28,8 @@ CLASSES = {r"\d": "0-9", r"\w": "A-Za-z0-9_", r"\D": "^0-9", r"\W": "^A-Za-z0-9_
 ENDS = {r"\A": "^", r"\z": "$", r"\Z": "$"}
 SEVERAL = {r"\s", r"\S", *CLASSES}
 """In a class, more than one character, so that none of them begins or ends a range."""
+INLINE_FLAGS = re.compile(r"\(\?([imsx]+)\)")
+"""They hold for the alternatives that follow, too, which are taken apart."""
 LINE_ENDS = {"\n": r"\n", "\r": r"\r"}
 WRITTEN = {**LINE_ENDS, "/": r"\/", "{": r"\{", "{}": r"\{}", "[": None, "[]": None, "[^]": "(?s:.)"}
 
@@ -36,7 +40,7 @@ def compiled_parts(pattern: str) -> list[str] | None:
     It has no borders of words, references, or looking around; no beginning or end of the text where there is
     text beyond.
     """
-    parts = [ENDS.get(part, part) for part in PARTS.findall(pattern)]
+    parts = _parts(pattern)
     found: list[str] = []
     for index, part in enumerate(parts):
         if part == "(" and parts[index + 1 : index + 2] == ["?"]:
@@ -49,6 +53,55 @@ def compiled_parts(pattern: str) -> list[str] | None:
             return None
         found.append(written)
     return found
+
+
+def whole_expression(pattern: str) -> str | None:
+    """The `pattern` of a schema, which is searched, for texts that an expression matches from end to end.
+
+    None where the compiler has none in some format of calls, or a parenthesis is missing: it would be one of
+    those around the expression.
+    """
+    parts = _parts(pattern)
+    if compiled_parts(pattern) is None or not _is_balanced(parts):
+        return None
+    flags = INLINE_FLAGS.fullmatch(parts[0]) if parts else None
+    inside = [_without_ends(each) for each in alternatives(parts[1:] if flags else parts)]
+    if any(part in ("^", "$") or INLINE_FLAGS.fullmatch(part) for each in inside for part in each):
+        return None
+    return f"^(?{flags[1] if flags else ''}:{'|'.join(map(''.join, inside))})$"
+
+
+def alternatives(parts: Iterable[str]) -> Iterator[list[str]]:
+    """The parts of each of the alternatives at the top of a pattern."""
+    depth = 0
+    found: list[str] = []
+    for part in parts:
+        if part == "|" and not depth:
+            yield found
+            found = []
+            continue
+        depth += _deeper(part)
+        found.append(part)
+    yield found
+
+
+def _is_balanced(parts: Iterable[str]) -> bool:
+    depths = list(accumulate(map(_deeper, parts)))
+    return not depths or (depths[-1] == 0 and min(depths) == 0)
+
+
+def _deeper(part: str) -> int:
+    """How many groups more a part opens than it closes."""
+    return (part.startswith("(") and not part.endswith(")")) - (part == ")")
+
+
+def _without_ends(parts: list[str]) -> list[str]:
+    first = parts[:1] == ["^"]
+    return parts[first : len(parts) - (parts[first:][-1:] == ["$"])]
+
+
+def _parts(pattern: str) -> list[str]:
+    return [ENDS.get(part, part) for part in PARTS.findall(pattern)]
 
 
 def _part(part: str) -> str | None:

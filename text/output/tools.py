@@ -22,6 +22,8 @@ class Tool:
     """The JSON schema of its arguments, an object's."""
     strict: bool = False
     """Keywords of the schema that cannot be held are refused instead of ignored."""
+    custom: bool = False
+    """It stands for a custom tool, whose input is its one argument: see `custom_tools.py`."""
 
     @property
     def shapes(self) -> Sequence[Shape]:

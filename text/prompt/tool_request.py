@@ -2,79 +2,65 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.text.output.grammar.call_grammar import Wanted
 from turnout.text.output.grammar.faulty_part import tool_of_rule
 from turnout.text.output.tools import Tool
+from turnout.text.prompt.tool_definitions import (
+    CustomDefinition,
+    Function,
+    FunctionDefinition,
+    ToolDefinition,
+)
 
 __all__ = ["ToolRequest", "offered_tools"]
 
-NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 MODES = ("auto", "required")
-FastTools = Annotated[list["ToolDefinition"], Field(fail_fast=True)]
+FastTools = Annotated[list[ToolDefinition], Field(fail_fast=True)]
 
 
-class Function(BaseModel):
-    """A function that the model may call."""
+class Named(BaseModel):
+    """The name of a tool."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(strict=True)
 
     name: str
-    """Letters, digits, and `_-.:/`."""
-    description: str | None = None
-    """What it does, for the model to read."""
-    parameters: dict[str, Any] | None = None
-    """A JSON schema of its arguments, which are an object. Default: any object."""
-    strict: bool | None = None
-    """A keyword of the schema that cannot be held is refused; otherwise it holds nothing."""
-
-    @field_validator("name", mode="after")
-    @classmethod
-    def _possible(cls, value: str) -> str:
-        if not NAME.fullmatch(value):
-            raise ValueError("1 to 128 letters, digits, and _-.:/ are expected")
-        return value
-
-    @field_validator("parameters", mode="after")
-    @classmethod
-    def _of_an_object(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value and value.get("type", "object") != "object":
-            raise ValueError("a schema of an object is expected")
-        return value
-
-
-class ToolDefinition(BaseModel):
-    """A tool; functions are the only ones."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    type: Literal["function"] = "function"
-    function: Function
 
 
 class NamedFunction(BaseModel):
-    """The name of a function."""
-
-    model_config = ConfigDict(strict=True)
-
-    name: str
-
-
-class NamedTool(BaseModel):
-    """A tool that is to be called."""
+    """A function that is to be called."""
 
     model_config = ConfigDict(strict=True)
 
     type: Literal["function"] = "function"
-    function: NamedFunction
+    function: Named
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class NamedCustom(BaseModel):
+    """A custom tool that is to be called."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["custom"]
+    custom: Named
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
+
+
+NamedTool = NamedFunction | NamedCustom
 
 
 class AllowedTools(BaseModel):
@@ -100,16 +86,17 @@ class ToolRequest(BaseModel):
     """Tools that the model may call, and whether it must."""
 
     tools: FastTools | None = None
-    """[Functions that the model may call](http-api.md#tools)."""
+    """[Functions and custom tools that the model may call](http-api.md#tools)."""
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedChoice | None = None
     """`auto`: the model chooses; `none`: no tool; `required`: at least one;
-    `{"type": "function", "function": {"name": …}}`: this one; or `{"type": "allowed_tools", "allowed_tools":
-    {"mode": "auto", "tools": […]}}`: these alone, by the mode `auto` or `required`. Default: `auto`."""
+    `{"type": "function", "function": {"name": …}}`, or `custom` in both places: this one; or `{"type":
+    "allowed_tools", "allowed_tools": {"mode": "auto", "tools": […]}}`: these alone, by the mode `auto` or
+    `required`. Default: `auto`."""
     parallel_tool_calls: bool | None = None
     """Whether an answer may have several calls. Default: true."""
     functions: Annotated[list[Function], Field(fail_fast=True)] | None = None
     """OpenAI's older form of `tools`."""
-    function_call: Literal["none", "auto"] | NamedFunction | None = None
+    function_call: Literal["none", "auto"] | Named | None = None
     """OpenAI's older form of `tool_choice`."""
 
     @model_validator(mode="after")
@@ -117,11 +104,11 @@ class ToolRequest(BaseModel):
         if self.functions is not None:
             if self.tools is not None:
                 raise RequestError("functions is the older form of tools; give one", "functions")
-            self.tools = [ToolDefinition(function=function) for function in self.functions]
+            self.tools = [FunctionDefinition(function=function) for function in self.functions]
         if self.function_call is not None and self.tool_choice is None:
             call = self.function_call
-            self.tool_choice = call if isinstance(call, str) else NamedTool(function=call)
-        names = [tool.function.name for tool in self.tools or ()]
+            self.tool_choice = call if isinstance(call, str) else NamedFunction(function=call)
+        names = [tool.name for tool in self.tools or ()]
         if len(names) > limits.TOOLS.most:
             raise RequestError(
                 f"there are {len(names):,} tools; at most {limits.TOOLS.whole} are taken", "tools"
@@ -129,6 +116,9 @@ class ToolRequest(BaseModel):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise RequestError(f"two tools are called {twice!r}; names must differ", "tools")
+        for number, tool in enumerate(self.tools or ()):
+            if isinstance(tool, CustomDefinition):
+                tool.check(f"tools[{number}]")
         self._check_choice(names)
         return self
 
@@ -150,10 +140,10 @@ class ToolRequest(BaseModel):
     def _named(self) -> set[str] | None:
         """The names of the tools that may be called; None: all."""
         match self.tool_choice:
-            case NamedTool(function=function):
-                return {function.name}
+            case NamedFunction(name=name) | NamedCustom(name=name):
+                return {name}
             case AllowedChoice(allowed_tools=allowed):
-                return {tool.function.name for tool in allowed.tools}
+                return {tool.name for tool in allowed.tools}
         return None
 
     @property
@@ -163,12 +153,16 @@ class ToolRequest(BaseModel):
 
     def described(self) -> list[dict[str, Any]]:
         """The tools that the model is told of, as chat templates take them."""
-        return [tool.model_dump(exclude_none=True) for tool in self.offered]
+        return [tool.described() for tool in self.offered]
 
     def callable_tools(self) -> list[Tool]:
-        """The tools that the model may call in this answer."""
+        """The tools that an answer may call. Raises RequestError for one whose form cannot be held."""
         named = self._named
-        return [_tool(each.function) for each in self.offered if named is None or each.function.name in named]
+        return [
+            each.tool(f"tools[{number}]")
+            for number, each in enumerate(self.offered)
+            if named is None or each.name in named
+        ]
 
     @contextmanager
     def tools_named(self) -> Iterator[None]:
@@ -179,9 +173,10 @@ class ToolRequest(BaseModel):
             number = tool_of_rule(error.param or "")
             if number is not None and number < len(callable := self.callable_tools()):
                 name = callable[number].name
-                index = [tool.function.name for tool in self.tools or ()].index(name)
-                place = f"tools[{index}].function" if self.functions is None else f"functions[{index}]"
-                error.param = f"{place}.parameters"
+                tools = self.tools or []
+                index = [tool.name for tool in tools].index(name)
+                place = tools[index].form_place(f"tools[{index}]")
+                error.param = place if self.functions is None else f"functions[{index}].parameters"
                 error.args = (f"{error.param} of {name!r}: {error}",)
             raise
 
@@ -206,7 +201,7 @@ class ToolRequest(BaseModel):
 def offered_tools(tools: Sequence[Mapping[str, Any]] | None, choice: object) -> ToolRequest:
     """What `LLM.chat` is given, checked as a request's. Raises RequestError.
 
-    choice: a request's ``tool_choice``, or the name of the function that is to be called.
+    choice: a request's ``tool_choice``, or the name of the tool that is to be called.
     """
     if isinstance(choice, str) and choice not in ("none", "auto", "required"):
         choice = {"type": "function", "function": {"name": choice}}
@@ -214,10 +209,8 @@ def offered_tools(tools: Sequence[Mapping[str, Any]] | None, choice: object) -> 
         return ToolRequest.model_validate({"tools": tools, "tool_choice": choice})
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(map(str, problem["loc"]))
+        place = list(problem["loc"])
+        if place[:1] == ["tools"]:
+            del place[2:3]  # which kind of tool it was read as
+        field = ".".join(map(str, place))
         raise RequestError(f"{field}: {problem['msg'].removeprefix('Value error, ')}", field) from None
-
-
-def _tool(function: Function) -> Tool:
-    parameters: Mapping[str, Any] = {"type": "object", **(function.parameters or {})}
-    return Tool(function.name, parameters, strict=bool(function.strict))

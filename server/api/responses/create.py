@@ -61,7 +61,7 @@ async def responses(request: Request) -> Response:
                 context.model_name,
                 int(time.time()),
                 echoed,
-                {each.full_name: each for each in asked.functions()},
+                {each.full_name: each for each in asked.callable_tools()},
                 keeper=keeper,
                 store=stored,
             )
@@ -131,4 +131,4 @@ def _warnings(asked: ResponsesRequest) -> list[dict[str, str]]:
 
 
 def _told(tool: dict[str, Any]) -> dict[str, Any]:
-    return tool if tool["type"] == "namespace" else {"strict": None, "parameters": None, **tool}
+    return {"strict": None, "parameters": None, **tool} if tool["type"] == "function" else tool

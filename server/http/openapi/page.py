@@ -66,8 +66,8 @@ def form_of(schema: dict[str, Any]) -> str:
     """A schema in a few words: "list of Message", "string or null"."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(map(form_of, schema["anyOf"])))
+    if ways := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(dict.fromkeys(map(form_of, ways)))
     if "enum" in schema or "const" in schema:
         return " or ".join(repr(value) for value in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type", "anything")

@@ -163,11 +163,20 @@ class OllamaChat(OllamaRequest):
         return {
             **self.common_fields(),
             "messages": [message.chat_fields(number) for number, message in enumerate(self.messages)],
-            "tools": self.tools or None,
+            "tools": self._functions() or None,
             "chat_template_kwargs": self.template_variables(),
             "logprobs": self.logprobs,
             "top_logprobs": self.top_logprobs if self.logprobs else None,
         }
+
+    def _functions(self) -> list[Fields]:
+        """Raises RequestError for a custom tool, whose calls Ollama's answers have no form for."""
+        tools = self.tools or []
+        for number, tool in enumerate(tools):
+            if tool.get("type") == "custom":
+                place = f"tools[{number}].type"
+                raise RequestError(f"{place}: 'function' is expected, not 'custom'", place)
+        return tools
 
 
 class OllamaGenerate(OllamaRequest):

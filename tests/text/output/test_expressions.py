@@ -9,7 +9,7 @@ import warnings
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from turnout.text.output.expressions import compiled_parts
+from turnout.text.output.expressions import compiled_parts, whole_expression
 from turnout.text.output.grammar.string_forms import string_form
 from turnout.text.output.schemas import constraint
 
@@ -100,3 +100,30 @@ def test_classes_hold_the_same_characters_as_elsewhere(seed: int) -> None:
             return  # a range from a larger to a smaller one, or to a class
     for character in "abcd-&~[]^5_ é":
         assert may_be(pattern, character) == bool(known.search(character)), (pattern, character)
+
+
+@pytest.mark.parametrize(
+    ("expression", "whole", "not_whole"),
+    [
+        ("a|b", ["a", "b"], ["ab", "xa", "ba", ""]),
+        ("^a$|^b$", ["a", "b"], ["ab"]),
+        (r"\Aa|b\Z", ["a", "b"], ["ab"]),
+        ("(?i)sel(ect)?", ["SEL", "Select"], ["selec"]),
+        (r"^(?P<month>May|June)\s+\d{1,2}$", ["May 3", "June  30"], ["May", "a May 3", "May 3 b"]),
+        ("", [""], ["a"]),
+        (r"\(|\)", ["(", ")"], ["()"]),
+        (r"[\s\S]*x", ["x", "a x"], ["xa"]),
+    ],
+)
+def test_an_expression_may_be_held_for_whole_texts(
+    expression: str, whole: list[str], not_whole: list[str]
+) -> None:
+    pattern = whole_expression(expression)
+    assert pattern is not None
+    assert all(may_be(pattern, text) for text in whole)
+    assert not any(may_be(pattern, text) for text in not_whole)
+
+
+@pytest.mark.parametrize("expression", [*NONE, "(^a)", "(a$|b)c", "a(?i)b", "(a", "a)", "a)|(?:b", "a|b)|(c"])
+def test_what_cannot_be_held_for_whole_texts_is_known(expression: str) -> None:
+    assert whole_expression(expression) is None

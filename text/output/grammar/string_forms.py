@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnout.core.errors import RequestError
-from turnout.text.output.expressions import compiled_parts
+from turnout.text.output.expressions import INLINE_FLAGS, alternatives, compiled_parts
 
 __all__ = ["string_form"]
 
 ANY = "/(?s:.)*/"
-INLINE_FLAGS = re.compile(r"\(\?[imsx]+\)")
-"""They hold for the alternatives that follow, too, which are taken apart."""
 FORMATS = {
     "date": r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])",
     "time": r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])",
@@ -48,24 +45,10 @@ def _searched(pattern: str) -> str | None:
     parts = compiled_parts(pattern)
     if parts is None or any(INLINE_FLAGS.fullmatch(part) for part in parts):
         return None
-    found = [_alternative(each) for each in _alternatives(parts)]
+    found = [_alternative(each) for each in alternatives(parts)]
     if None in found:
         return None
     return "(" + "|".join(filter(None, found)) + ")"
-
-
-def _alternatives(pattern: Iterable[str]) -> Iterator[list[str]]:
-    """The parts of each of the alternatives at the top of a pattern."""
-    depth = 0
-    parts: list[str] = []
-    for part in pattern:
-        if part == "|" and not depth:
-            yield parts
-            parts = []
-            continue
-        depth += (part.startswith("(") and not part.endswith(")")) - (part == ")")
-        parts.append(part)
-    yield parts
 
 
 def _alternative(parts: list[str]) -> str | None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_ollama import ChatOllama
-from langchain_openai import ChatOpenAI
+from langchain_openai import ChatOpenAI, custom_tool
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 from script import Script, call, rule
 
@@ -41,6 +42,8 @@ RULES = [
     rule(call("joke", **JOKE), "a joke", '"name": "joke"'),
     rule(call("Joke", **JOKE), "a joke", '"name": "Joke"'),
     rule(JOKE_TEXT, "joke about cats"),
+    rule("Applied.", "<tool_response>\n.*It is applied"),
+    rule(call("apply", input='+ "é"\n'), "Mend it"),
     rule("Hello there! How are you?"),
 ]
 
@@ -94,6 +97,24 @@ class TestChatOpenAIOverResponses(TestChatOpenAI):
     @property
     def chat_model_params(self) -> dict[str, Any]:
         return {**super().chat_model_params, "use_responses_api": True}
+
+    @pytest.mark.parametrize("streamed", [False, True])
+    def test_a_custom_tool(self, model: BaseChatModel, streamed: bool) -> None:
+        patches = []
+
+        @custom_tool
+        def apply(patch: str) -> str:
+            """Applies a patch."""
+            patches.append(patch)
+            return "It is applied."
+
+        agent = create_agent(model, tools=[apply])
+        asked = {"messages": [("user", "Mend it.")]}
+        if streamed:
+            *_, state = agent.stream(asked, stream_mode="values")
+        else:
+            state = agent.invoke(asked)
+        assert state["messages"][-1].text == "Applied." and patches == ['+ "é"\n']
 
 
 class TestChatAnthropic(Suite):

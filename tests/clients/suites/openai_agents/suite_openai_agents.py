@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from agents import (
     Agent,
+    CustomTool,
     ModelSettings,
     OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
@@ -145,3 +146,31 @@ async def test_the_server_keeps_the_conversation(model, weather, asked) -> None:
     )
     assert second.final_output == "You asked about Bern."
     assert second.context_wrapper.usage.input_tokens_details.cached_tokens > 150
+
+
+PATCH = '*** Begin\n+ "é" 😀\n*** End\n'
+
+
+@pytest.mark.parametrize("model", [OpenAIResponsesModel], indirect=True)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_custom_tool(model, weather, asked, streamed: bool) -> None:
+    """The SDK has them over Responses alone."""
+    SCRIPT.say(call("apply", input=PATCH) + call("weather", city="Bern"), ANSWER)
+
+    async def apply(_, patch: str) -> str:
+        asked.append(patch)
+        return "Applied."
+
+    agent = Agent("mender", tools=[CustomTool("apply", "Applies a patch.", apply), weather], model=model)
+    if streamed:
+        result = Runner.run_streamed(agent, "Mend it.")
+        deltas = [
+            event.data.delta
+            async for event in result.stream_events()
+            if event.type == "raw_response_event"
+            and event.data.type == "response.custom_tool_call_input.delta"
+        ]
+        assert "".join(deltas) == PATCH
+    else:
+        result = await Runner.run(agent, "Mend it.")
+    assert result.final_output == ANSWER and sorted(asked) == [PATCH, "Bern"]

@@ -13,7 +13,7 @@ import pytest
 from asking import strict_client
 from tiny_server import TinyServer, serving
 
-from turnout.server.protocol.response_tools import offered_functions
+from turnout.server.protocol.response_tools import offered_tools
 from turnout.server.renderers.responses import ResponsesRenderer
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Reasoning, Text, ToolArguments, ToolBegin, ToolEnd
@@ -229,7 +229,7 @@ def test_a_namespace_may_be_what_is_allowed(client: openai.OpenAI) -> None:
 def test_the_model_is_told_what_a_namespace_is_for() -> None:
     bare = {"type": "function", "name": "now"}
     tools = [{**NAMESPACE, "tools": [TOOL, bare]}, TOOL, {**NAMESPACE, "name": "mcp__sky__", "tools": [bare]}]
-    found = [each.for_chat() for each in offered_functions(tools)]
+    found = [each.for_chat()["function"] for each in offered_tools(tools)]
     assert [each["name"] for each in found] == [
         "weather__forecast",
         "weather__now",
@@ -273,8 +273,7 @@ def test_the_model_is_told_what_a_namespace_is_for() -> None:
             },
             "tool_choice",
         ),
-        ({"tools": [TOOL, {"type": "custom", "name": "patch"}]}, "tools[1].type"),
-        ({"tools": [{**NAMESPACE, "tools": [TOOL, {"type": "custom"}]}]}, "tools[0].tools[1].type"),
+        ({"tools": [{**NAMESPACE, "tools": [TOOL, {"type": "custom"}]}]}, "tools[0].tools[1].name"),
         ({"tools": [{**NAMESPACE, "name": None}]}, "tools[0].name"),
         ({"tools": [{**NAMESPACE, "tools": None}]}, "tools[0].tools"),
         ({"tools": [{**NAMESPACE, "description": 5}]}, "tools[0].description"),
@@ -314,7 +313,6 @@ FAULTY: Any = {"type": "object", "properties": {"a": {"type": "strin"}}}
         ({"conversation": "conv_1"}, "conversation is not supported; send the whole conversation as input"),
         ({"include": ["message.output_text.logprobs"]}, r"include\[0\]: .* is not supported; /v1/chat"),
         ({"include": ["zzz"]}, r"include\[0\]: should be one of .*reasoning\.encrypted_content.*'zzz'"),
-        ({"tools": [{"type": "custom", "name": "patch"}]}, "'custom' is not supported; give the tool as a f"),
         ({"tools": [{**TOOL, "name": "a b"}]}, r"tools\[0\]\.name: "),
         (
             {"tools": [{**TOOL, "parameters": {"type": "array"}}]},
