@@ -20,7 +20,7 @@ from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.report import plots
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.simulated import SimulatedRuns
-from turnout.lab.compare.statistics.verdicts import amount, percent, within
+from turnout.lab.compare.statistics.verdicts import amount, change, within
 from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.simulation import preset
 
@@ -90,9 +90,9 @@ def table(comparison: Comparison, arm: str) -> str:
 
 
 def _cells(row: MetricRow) -> tuple[str, ...]:
-    change = f"{percent(row.difference.change)} {within(row.difference)}" if row.difference else ""
+    changed = f"{change(row.difference)} {within(row.difference)}" if row.difference else ""
     told = f"**{row.direction}**" if row.direction else row.verdict
-    return row.metric.title, amount(row.base), f"{amount(row.other)} {row.metric.unit}", change, told
+    return row.metric.title, amount(row.base), f"{amount(row.other)} {row.metric.unit}", changed, told
 
 
 def _on_white(svg: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from turnout.cli.terminal.table import aligned
 from turnout.lab.compare.comparison import Comparison, MetricRow
 from turnout.lab.compare.runs.quality import HEADINGS, quality_rows
-from turnout.lab.compare.statistics.verdicts import amount, percent, within
+from turnout.lab.compare.statistics.verdicts import amount, change, within
 
 __all__ = ["as_text"]
 
@@ -33,8 +33,8 @@ def _table(comparison: Comparison, arm: str, rows: Sequence[MetricRow]) -> list[
 
 def _cells(row: MetricRow) -> tuple[str, ...]:
     metric, difference = row.metric, row.difference
-    change = ("", "") if difference is None else (percent(difference.change), within(difference))
-    return metric.title, metric.unit, amount(row.base), amount(row.other), *change, row.verdict
+    told = ("", "") if difference is None else (change(difference), within(difference))
+    return metric.title, metric.unit, amount(row.base), amount(row.other), *told, row.verdict
 
 
 def _quality(comparison: Comparison) -> list[str]:
@@ -51,5 +51,9 @@ def _footnotes(comparison: Comparison) -> Iterator[str]:
     how = f"simulated on {spec.simulated}" if spec.simulated else "each run in a fresh process"
     made = f"{count} of {spec.repeats} repeats" if count < spec.repeats else f"{count} repeats"
     yield f"{made} of {spec.workload}, {how}."
+    rows = [row for each in comparison.rows.values() for row in each]
+    if any(row.difference and row.difference.means for row in rows):
+        yield "“of the mean”, “from 0”: in some repeat one arm alone has a figure of 0, which has no ratio."
+        yield "Such a metric is judged by the differences between figures, as shares of the first arm's mean."
     yield "Changes are geometric means over the repeats. Of the differences that are declared, at most 5% are"
     yield "expected to be chance; brackets are intervals to match."

@@ -27,7 +27,14 @@ from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
-from turnout.lab.compare.statistics.statistics import ALPHA, POWER, Difference, Logs, log_ratios
+from turnout.lab.compare.statistics.statistics import (
+    ALPHA,
+    POWER,
+    Difference,
+    Logs,
+    log_ratios,
+    relative,
+)
 from turnout.lab.compare.statistics.t_distribution import t_quantile
 
 __all__ = ["MOST_BLOCKS", "blocks_to_see", "differences", "log_evidence", "reach"]
@@ -100,9 +107,9 @@ class _Measured:
     def difference(self, declared: bool, alpha: float) -> Difference:
         wide = reach(alpha, self.n) * self.spread / math.sqrt(self.n) if self.n > 1 else math.nan
         return Difference(
-            change=_relative(self.mean),
-            low=_relative(self.mean - wide),
-            high=_relative(self.mean + wide),
+            change=relative(self.mean),
+            low=relative(self.mean - wide),
+            high=relative(self.mean + wide),
             p=math.exp(-max(0.0, self.log_evidence)),
             declared=declared,
             repeats=self.n,
@@ -120,7 +127,3 @@ def _declared(evidence: Mapping[Key, float]) -> set[Key]:
         if evidence[key] >= math.log(len(ordered) / (ALPHA * rank))
     ]
     return set(ordered[: max(enough, default=0)])
-
-
-def _relative(logarithm: float) -> float:
-    return math.inf if logarithm >= 700 else math.expm1(logarithm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -11,7 +12,7 @@ from turnout.lab.compare.agreement import Finding, check
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.protocol import Incomparable, QualityResult
 from turnout.lab.compare.runs.run import Run
-from turnout.lab.compare.statistics.metrics import Figures, Metric, measure, metrics
+from turnout.lab.compare.statistics.metrics import Figures, Metric, grain, measure, metrics
 from turnout.lab.compare.statistics.statistics import Difference, differences
 from turnout.lab.compare.statistics.verdicts import verdict
 from turnout.lab.quality.deviation import Deviation
@@ -28,10 +29,10 @@ class MetricRow:
 
     metric: Metric
     base: float
-    """Means over the repeats."""
+    """Means over the repeats; nan where none has the figure."""
     other: float
     difference: Difference | None
-    """None where there is nothing to compare: a figure is 0 in every repeat."""
+    """None where there is nothing to compare: no repeat has both figures."""
     verdict: str
 
     @property
@@ -104,12 +105,13 @@ def _rows(
 ) -> dict[str, list[MetricRow]]:
     base, *others = (arm.name for arm in spec.arms)
     # Judged together, over all arms and metrics: who looks at more figures finds more by chance.
+    each = [(arm, metric) for arm in others for metric in wanted]
     found = differences(
+        {(arm, m.name): [(of[base][m.name], of[arm][m.name]) for of in figures] for arm, m in each},
         {
-            (arm, metric.name): [(of[base][metric.name], of[arm][metric.name]) for of in figures]
-            for arm in others
-            for metric in wanted
-        }
+            (arm, m.name): _mean([grain(m, of[name]) for of in figures for name in (base, arm)])
+            for arm, m in each
+        },
     )
 
     def row(arm: str, metric: Metric) -> MetricRow:
@@ -126,4 +128,5 @@ def _rows(
 
 
 def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else 0.0
+    known = [value for value in values if not math.isnan(value)]
+    return fmean(known) if known else math.nan

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from turnout.core.errors import ConfigError, did_you_mean
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.statistics.metrics import Metric
+from turnout.lab.compare.statistics.statistics import Difference
 
 __all__ = ["ChangeLimit", "failures", "parse_limits"]
 
@@ -23,6 +24,11 @@ class ChangeLimit:
     change: float
     """0.05: a rise of more than 5%; -0.05: a fall of more than 5%."""
 
+    def fails(self, difference: Difference) -> bool:
+        """All of the interval is beyond it: then the change is shown to be."""
+        nearest = difference.low if self.change > 0 else difference.high
+        return nearest / self.change > 1
+
     def __str__(self) -> str:
         return f"{self.metric}:{100 * self.change:+g}%"
 
@@ -34,7 +40,7 @@ def parse_limits(text: str, metrics: Iterable[Metric]) -> list[ChangeLimit]:
 
 
 def failures(limits: Iterable[ChangeLimit], comparison: Comparison) -> Iterator[str]:
-    """A line for each limit that an arm is beyond; a difference that is not shown fails nothing.
+    """A line for each limit that an arm is shown to be beyond; what is not shown fails nothing.
 
     Arms that did not do the same work fail too, and so do limits of what was not measured: nothing can be
     said of them.
@@ -47,7 +53,7 @@ def failures(limits: Iterable[ChangeLimit], comparison: Comparison) -> Iterator[
             difference, verdict = differences.get(limit.metric, (None, ""))
             if difference is None:
                 yield f"{limit.metric} of {arm} was not measured, so that {limit} cannot be checked"
-            elif difference.declared and difference.change / limit.change > 1:
+            elif limit.fails(difference):
                 yield f"{verdict}, beyond {limit}"
 
 

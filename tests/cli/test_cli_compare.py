@@ -95,6 +95,38 @@ def test_a_change_within_the_limit_passes_and_so_does_one_for_the_better() -> No
     assert two("--repeat", "3", "--fail-on", "mean_ttft:+500000%,mean_tpot:+5%").exit_code == 0
 
 
+def test_a_change_that_is_shown_but_perhaps_within_the_limit_passes() -> None:
+    """51% [1%, 127%] failed a limit of 50%: more than none was shown, not more than the limit."""
+    workload = "gamma:rate=12,burstiness=0.25,requests=120,longest=1024,clients=3"
+    arms = ("--arm", "fcfs", "--arm", "srpt:scheduler=srpt", "--max-num-seqs", "16", "--repeat", "4")
+    done = compare(*arms, "--fail-on", "p99_ttft:+50%", workload=workload)
+    assert "srpt raises p99 TTFT by 51% [1%, 127%]" in done.stdout
+    assert done.exit_code == 0 and "failed" not in done.stderr
+
+
+def test_repeats_in_which_an_arm_has_no_good_request_count(tmp_path: Path) -> None:
+    """They were dropped: a fall from 0.48 to 0.41 was told as +1.5%."""
+    workload = "gamma:rate=8,burstiness=0.2,requests=12,prompt=400,output=lognormal:100"
+    arms = ("--arm", "fcfs", "--arm", "ljf:scheduler=ljf", "--max-num-seqs", "2", "--repeat", "12")
+    files = ("--json", tmp_path / "all.json", "--report", tmp_path / "report.html")
+    done = compare(*arms, "--goodput", "e2el:484", *files, workload=workload)
+    row = json.loads((tmp_path / "all.json").read_text())["differences"]["ljf"][1]
+    assert (row["metric"], row["repeats"], row["judged_by"]) == ("request_goodput", 12, "difference")
+    assert row["change"] == pytest.approx(row["other"] / row["base"] - 1)
+    for text in (done.stdout, (tmp_path / "report.html").read_text()):
+        assert "-15%" in text and "[-34%, +4%] of the mean" in text
+        assert "one arm alone has a figure of 0" in text
+
+
+def test_an_arm_that_serves_no_good_request_does_not_pass() -> None:
+    """Its goodput, 0 in every repeat, was not measured."""
+    arms = ("--arm", "one:max-num-seqs=1", "--arm", "all:max-num-seqs=16", "--repeat", "3")
+    limits = ("--goodput", "tpot:6.5", "--fail-on", "request_goodput:-50%")
+    done = compare(*arms, *limits, workload="burst:requests=16,prompt=500,output=uniform:30:40")
+    assert done.exit_code == 3, done.output
+    assert "failed: all lowers goodput by 100% [" in done.stderr and "] of the mean: worse" in done.stderr
+
+
 def test_arms_that_did_not_do_the_same_work_do_not_pass() -> None:
     done = compare(
         "--arm", "base", "--arm", "short:max-model-len=110", "--repeat", "2", "--fail-on", "p99_itl:+900%"

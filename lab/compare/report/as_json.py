@@ -15,7 +15,7 @@ __all__ = ["as_json", "row_as_json"]
 
 
 def as_json(comparison: Comparison) -> bytes:
-    """UTF-8; numbers that do not exist (an interval of one repeat) are null."""
+    """UTF-8; numbers that do not exist (an interval of one repeat, a change from 0) are null."""
     return msgspec.json.encode(_document(comparison)) + b"\n"
 
 
@@ -69,16 +69,20 @@ def _quality(comparison: Comparison) -> dict[str, Any] | None:
 
 def row_as_json(row: MetricRow) -> dict[str, Any]:
     metric, difference = row.metric, row.difference
-    numbers = vars(difference) if difference else {}
+    numbers = dict(vars(difference)) if difference else {}
+    means = numbers.pop("means", None)
     return {
         "metric": metric.name,
         "unit": metric.unit,
         "higher_is_better": metric.higher_is_better,
-        "base": row.base,
-        "other": row.other,
-        **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
+        **{name: _number(value) for name, value in {"base": row.base, "other": row.other, **numbers}.items()},
+        **({"judged_by": "ratio" if means is None else "difference"} if difference else {}),
         "verdict": row.verdict,
     }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _run(run: Run) -> dict[str, Any]:

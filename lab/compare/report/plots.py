@@ -13,7 +13,7 @@ from turnout.lab.compare.comparison import Comparison, MetricRow
 from turnout.lab.compare.report.svg import COLOURS, drawn
 from turnout.lab.compare.runs.run import Run
 from turnout.lab.compare.statistics.metrics import client_waits, duration
-from turnout.lab.compare.statistics.statistics import log_ratios
+from turnout.lab.compare.statistics.statistics import changes as changes_in
 from turnout.lab.results.record import Record
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 
 def changes(comparison: Comparison, arm: str) -> str:
     """Each metric's change, its interval, and the change in each repeat."""
-    rows = [row for row in comparison.rows[arm] if row.difference is not None]
+    rows = [row for row in comparison.rows[arm] if row.difference and np.isfinite(row.difference.change)]
     names = [each.name for each in comparison.spec.arms]
     colour, base = COLOURS[names.index(arm) % len(COLOURS)], names[0]
 
@@ -78,8 +78,10 @@ def _reach(comparison: Comparison, base: str, arm: str, rows: Sequence[MetricRow
 
 def _repeats(comparison: Comparison, base: str, arm: str, metric: str) -> list[float]:
     """Each repeat's change, in percent."""
-    ratios = log_ratios([(of[base][metric], of[arm][metric]) for of in comparison.figures])
-    return [float(change) for change in 100 * np.expm1(ratios)]
+    return [
+        100 * change
+        for change in changes_in([(of[base][metric], of[arm][metric]) for of in comparison.figures])
+    ]
 
 
 # ------------------------------------------------------------------ distributions

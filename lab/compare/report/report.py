@@ -18,7 +18,7 @@ from turnout.lab.compare.report import plots
 from turnout.lab.compare.report.svg import COLOURS, check_plots
 from turnout.lab.compare.runs.quality import HEADINGS, quality_rows
 from turnout.lab.compare.runs.run import Run
-from turnout.lab.compare.statistics.verdicts import amount, percent, within
+from turnout.lab.compare.statistics.verdicts import amount, change, within
 
 __all__ = ["as_html", "check_plots"]
 
@@ -30,7 +30,7 @@ def as_html(comparison: Comparison, folder: Path | None = None) -> str:
     """
     check_plots()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters |= {"amount": amount, "percent": percent, "within": within}
+    environment.filters |= {"amount": amount, "change": change, "within": within}
     source = files(__package__).joinpath("report.html.jinja").read_text(encoding="utf-8")
     return environment.from_string(source).render(_values(comparison, folder))
 
@@ -88,6 +88,7 @@ def _block(comparison: Comparison, arm: str) -> dict[str, Any]:
     return {
         "arm": arm,
         "rows": rows,
+        "by_difference": any(row.difference and row.difference.means for row in rows),
         "declared": [row for row in rows if row.difference and row.difference.declared],
         "plot": Markup(plots.changes(comparison, arm)),
     }

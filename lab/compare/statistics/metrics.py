@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -10,10 +11,10 @@ from turnout.lab.results.goodput import Goodput
 from turnout.lab.results.record import Record
 from turnout.lab.results.summary import summarize
 
-__all__ = ["Figures", "Metric", "client_waits", "duration", "measure", "metrics"]
+__all__ = ["Figures", "Metric", "client_waits", "duration", "grain", "measure", "metrics"]
 
 Figures = Mapping[str, float]
-"""By a metric's name; 0 where a run has nothing to measure, such as the TPOT of answers of one token."""
+"""By a metric's name; nan where a run has nothing to measure, such as the TPOT of answers of one token."""
 
 WORST_CLIENT = "worst_client_ttft"
 
@@ -47,9 +48,20 @@ def _latencies(name: str, *kinds: str) -> Iterator[Metric]:
 
 def measure(records: Sequence[Record], goodput: Goodput | None) -> dict[str, float]:
     """Milliseconds, and requests and tokens a second."""
-    figures = summarize(records, duration(records), goodput).as_json()
-    named = {name.removesuffix("_ms"): float(value) for name, value in figures.items() if value is not None}
-    return {**named, WORST_CLIENT: max(client_waits(records).values(), default=0.0)}
+    summary = summarize(records, duration(records), goodput)
+    named = {
+        name.removesuffix("_ms"): float(value)
+        for name, value in summary.as_json().items()
+        if value is not None
+    }
+    missing = [name for name, latency in summary.latencies.items() if not latency.count]
+    nothing = {name: math.nan for name in named if name.rpartition("_")[2] in missing}
+    return {**named, **nothing, WORST_CLIENT: max(client_waits(records).values(), default=math.nan)}
+
+
+def grain(metric: Metric, figures: Figures) -> float:
+    """The least by which a run's figure can change: a request in the run's time; 0 for what is no count."""
+    return 1 / figures["duration"] if metric.unit == "req/s" and figures["duration"] else 0.0
 
 
 def duration(records: Sequence[Record]) -> float:

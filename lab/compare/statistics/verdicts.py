@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from turnout.lab.compare.statistics.metrics import Metric
 from turnout.lab.compare.statistics.statistics import MOST_REPEATS, Difference, repeats_to_see
 
-__all__ = ["amount", "percent", "settled", "verdict", "within"]
+__all__ = ["amount", "change", "percent", "settled", "verdict", "within"]
 
 
 MAX_SHARE = 99.99
@@ -30,12 +32,17 @@ def settled(arm: str, metric: Metric, difference: Difference, see: float) -> str
     return None
 
 
+def change(difference: Difference) -> str:
+    """``+31%``; from a mean of 0 there is no share: ``from 0``."""
+    return percent(difference.change) if _share_exists(difference) else "from 0"
+
+
 def within(difference: Difference) -> str:
-    """The interval: ``[-3%, +4%]``."""
-    if difference.repeats < 2:
+    """The interval: ``[-3%, +4%]``; with `means` ``[-3%, +4%] of the mean``."""
+    if difference.repeats < 2 or not _share_exists(difference):
         return ""
     places = _places(difference.low, difference.high)
-    return f"[{percent(difference.low, places)}, {percent(difference.high, places)}]"
+    return f"[{percent(difference.low, places)}, {percent(difference.high, places)}]{_whole(difference)}"
 
 
 def percent(share: float, places: int | None = None, *, sign: bool = True) -> str:
@@ -49,21 +56,37 @@ def percent(share: float, places: int | None = None, *, sign: bool = True) -> st
 
 
 def amount(value: float) -> str:
-    """A figure as it is read: ``1,234``, ``56.78``, ``1e+300``."""
+    """A figure as it is read: ``1,234``, ``56.78``, ``1e+300``, ``–`` where there is none."""
+    if math.isnan(value):
+        return "–"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _declared(arm: str, metric: Metric, difference: Difference) -> str:
     rises = difference.change > 0
+    title = f"{arm} {'raises' if rises else 'lowers'} {metric.title}"
+    value = "better" if rises == metric.higher_is_better else "worse"
+    if difference.means is not None and not _share_exists(difference):
+        return f"{title} from 0 to {amount(difference.means[1])}: {value}"
     ends = sorted((abs(difference.low), abs(difference.high)))
     places = _places(*ends)
     low, high = (percent(end, places, sign=False) for end in ends)
     size = percent(abs(difference.change), places, sign=False)
-    better = "better" if rises == metric.higher_is_better else "worse"
-    return f"{arm} {'raises' if rises else 'lowers'} {metric.title} by {size} [{low}, {high}]: {better}"
+    return f"{title} by {size} [{low}, {high}]{_whole(difference)}: {value}"
+
+
+def _whole(difference: Difference) -> str:
+    """Of what a change is a share, where it is no ratio."""
+    return "" if difference.means is None else " of the mean"
+
+
+def _share_exists(difference: Difference) -> bool:
+    return difference.means is None or difference.means[0] > 0
 
 
 def _needed(difference: Difference, see: float) -> str:
+    if not _share_exists(difference):
+        return "a mean of 0 has no share to see"
     size, repeats = f"{100 * see:g}%", repeats_to_see(see, difference)
     if repeats is None:
         return f"{MOST_REPEATS} repeats would not do to see {size}"

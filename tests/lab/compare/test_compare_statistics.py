@@ -142,7 +142,74 @@ def test_a_simulation_that_repeats_itself_is_sure() -> None:
     assert not only([(100.0, 100.0)] * 3).declared
 
 
-def test_figures_without_a_ratio_are_left_out() -> None:
-    assert differences(
-        {"nothing": [(0.0, 0.0)] * 3, "some": [(1.0, 2.0), (0.0, 1.0), (1.0, 2.0)]}
-    ).keys() == {"some"}
+def test_rounding_is_no_difference() -> None:
+    """A mean of 2e-16 whose spread is 0 was declared, as a difference of 0.00%."""
+    found = only([(100.0, 100.0 * (1 + 2.3e-16))] * 3)
+    assert not found.declared and found.p == 1 and found.low == found.high == found.change == 0
+
+
+def test_a_repeat_without_a_figure_is_left_out() -> None:
+    found = differences({"nothing": [(math.nan, 1.0)] * 3, "some": [(1.0, 2.0), (1.0, math.nan), (1.0, 2.1)]})
+    assert found.keys() == {"some"} and found["some"].repeats == 2
+
+
+# ------------------------------------------------------------------ figures of 0
+
+
+def test_a_repeat_in_which_both_are_0_is_one_without_a_change() -> None:
+    found = only([(1.0, 2.0), (0.0, 0.0), (1.0, 2.0), (0.0, 0.0)])
+    assert found.repeats == 4 and found.means is None and found.change == pytest.approx(math.sqrt(2) - 1)
+    assert only([(0.0, 0.0)] * 3).change == 0
+
+
+def test_a_repeat_in_which_one_alone_is_0_counts_as_its_difference() -> None:
+    """Three total losses were dropped, and the other repeats declared a gain of 20%."""
+    found = only([(1.0, 0.0)] * 3 + [(1.0, 1.2), (1.0, 1.21), (1.0, 1.19)])
+    assert found.repeats == 6 and found.means == pytest.approx((1.0, 0.6))
+    assert found.change == pytest.approx(-0.4) and not found.declared
+
+
+def test_a_total_loss_is_found() -> None:
+    """An arm with 0 in every repeat was not measured."""
+    found = only([(2.0, 0.0), (2.1, 0.0), (1.9, 0.0)])
+    assert found.declared and found.change == pytest.approx(-1) == found.low and found.high < -0.8
+
+
+def test_a_rise_from_0_has_no_share() -> None:
+    found = only([(0.0, 2.0), (0.0, 2.1), (0.0, 1.9)])
+    assert found.declared and found.change == found.low == found.high == math.inf
+    assert found.means == pytest.approx((0.0, 2.0))
+
+
+def counts(
+    rng: np.random.Generator, repeats: int, *, good: float, loss: float = 0.0, shared: float
+) -> tuple[list[tuple[float, float]], float]:
+    """Good requests a second, of runs of about 20 seconds with `good` of them on average; and the grain."""
+    seconds = 20 * rng.lognormal(0, shared, repeats) * rng.lognormal(0, 0.03, (2, repeats))
+    rates = rng.binomial(40, np.array([[good], [good * (1 - loss)]]) / 40, (2, repeats)) / seconds
+    return list(zip(*rates.tolist(), strict=True)), float(np.mean(1 / seconds))
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.3])
+@pytest.mark.parametrize("good", [0.3, 0.7, 2.0])
+def test_equal_arms_with_figures_of_0_rarely_differ(good: float, shared: float) -> None:
+    """With two repeats of one good request or none, differences are alike by chance in one case of eight."""
+    rng = np.random.default_rng(7)
+    for repeats in (2, 3, 5):
+        found = []
+        for _ in range(400):
+            rates, grain = counts(rng, repeats, good=good, shared=shared)
+            one = differences({"goodput": rates}, {"goodput": grain})["goodput"]
+            assert one.declared == (not one.low <= 0 <= one.high)
+            found.append(one.declared)
+        assert np.mean(found) <= ALPHA + 0.025, repeats
+
+
+def test_a_loss_that_leaves_figures_of_0_is_found() -> None:
+    rng = np.random.default_rng(8)
+    found = []
+    for _ in range(200):
+        rates, grain = counts(rng, 10, good=4, loss=0.9, shared=0.3)
+        one = differences({"goodput": rates}, {"goodput": grain})["goodput"]
+        found.append(one.declared and one.change < 0)
+    assert np.mean(found) > 0.9
