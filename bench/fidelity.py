@@ -118,7 +118,7 @@ def run_real(
             while len(records) < len(specs) and began + workload.jobs[len(records)].at <= skipping():
                 job, spec = workload.jobs[len(records)], specs[len(records)]
                 records.append(Record(job, len(records), job.at, job.at, prompt_tokens=job.prompt))
-                engine.add(spec)
+                engine.add(msgspec.structs.replace(spec, arrival=began + job.at))
             deltas, now = engine.step(), skipping()
             # From the end of the step before: taking requests in is the engine's work too.
             samples.append(timed.sample(now - since))

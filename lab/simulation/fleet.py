@@ -49,14 +49,24 @@ class Specs:
         self._params: dict[int, SamplingParams] = {}
         """By tokens of output: of most lengths there are many."""
 
-    def make(self, index: int, job: Job, prompt: list[int], seed: int) -> RequestSpec:
-        """One that generates nothing costs as one of a token."""
+    def make(self, index: int, job: Job, prompt: list[int], seed: int, arrival: float | None) -> RequestSpec:
+        """One that generates nothing costs as one of a token.
+
+        arrival: as a server notes it, on the engine's clock, which may be in the midst of a step; None: the
+        engine takes the time when it hears of the request.
+        """
         params = self._params.get(job.output)
         if params is None:
             params = SamplingParams(temperature=0.0, max_tokens=max(1, job.output), ignore_eos=True)
             self._params[job.output] = params
         return RequestSpec(
-            id=str(index), prompt=prompt, params=params, seed=seed, priority=job.priority, client=job.client
+            id=str(index),
+            prompt=prompt,
+            params=params,
+            seed=seed,
+            priority=job.priority,
+            client=job.client,
+            arrival=arrival,
         )
 
 
@@ -72,9 +82,9 @@ class Mix:
         self._seed = seed
         self._specs = Specs()
 
-    def spec(self, index: int) -> RequestSpec:
+    def spec(self, index: int, arrival: float | None = None) -> RequestSpec:
         """As `Specs.make` says."""
-        return self._specs.make(index, self.jobs[index], self.prompt(index), self.seed_of(index))
+        return self._specs.make(index, self.jobs[index], self.prompt(index), self.seed_of(index), arrival)
 
     def prompt(self, index: int) -> list[int]:
         """Turns of a session are asked for in order, and once."""
@@ -179,7 +189,7 @@ class Fleet:
         self._next_step[number] = self._push(self._replicas[number].now, STEP, number)
 
     def _send(self, now: float, index: int, mix: Mix) -> None:
-        spec, job = mix.spec(index), mix.jobs[index]
+        spec, job = mix.spec(index, now), mix.jobs[index]
         record = Record(job, index, due=now, sent=now, prompt_tokens=len(spec.prompt))
         number = self._choose(now, mix.routable(index, spec.prompt))
         replica, tokens = self._replicas[number], len(spec.prompt) + job.output

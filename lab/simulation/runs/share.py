@@ -89,7 +89,7 @@ class Share:
         replica = self._replicas[sent.number]
         replica.take_back(sent.at)
         try:
-            replica.add(self._specs.make(sent.index, job, prompt, sent.seed), record)
+            replica.add(self._specs.make(sent.index, job, prompt, sent.seed, sent.at), record)
         except RequestError as error:
             self._ended.append(Ended(sent.index, sent.at, b"", 0, str(error), refused=True))
 

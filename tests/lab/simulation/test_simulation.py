@@ -63,6 +63,18 @@ def test_what_was_said_before_is_found_in_the_cache() -> None:
             assert after.sent == pytest.approx(before.finished + 0.5)
 
 
+@pytest.mark.parametrize(("scheduler", "order"), [("sjf:aging=10000", [0, 1, 2]), ("hrrn", [0, 2, 1])])
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_requests_wait_from_when_they_are_sent(scheduler: str, order: list[int], fast_forward: bool) -> None:
+    """They waited from the end of the step in which they were sent, and came at once. Jobs 1 and 2, 4 ms
+    apart, are sent in the first step. With aging, the first of them has 40 tokens' start; by response ratio,
+    the shorter one wins if its wait counts."""
+    work = [Job(0.0, 500, 1), Job(0.001, 20, 20), Job(0.005, 20, 12)]
+    options = {"max_num_seqs": 1, "max_num_batched_tokens": 512, "fast_forward": fast_forward}
+    records = simulated(work, scheduler=scheduler, **options)
+    assert sorted(range(3), key=lambda index: records[index].finished) == order
+
+
 def test_a_closed_loop_keeps_so_many_going_and_no_more() -> None:
     records = simulated(jobs(40, 1.0), concurrency=5)
     ends = sorted(record.finished for record in records)
