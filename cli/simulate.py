@@ -27,7 +27,7 @@ from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
 from turnout.lab.simulation.recording import Recording, write_trace
-from turnout.lab.simulation.runs.arms import check_simulated_arms
+from turnout.lab.simulation.runs.arms import check_simulated_arms, without_effect
 from turnout.lab.simulation.runs.result import SimulationResult, simulate
 from turnout.lab.simulation.simulate import Simulation
 
@@ -108,6 +108,8 @@ def command(*, arms: tuple[str, ...], json_file: Path | None, trace_file: Path |
     chosen = parse_arms(arms or ("default",), common)
     check_arms(chosen)
     check_simulated_arms(chosen)
+    if told := without_effect(common):
+        click.echo(f"WARNING: {told}.", err=True)
     workload, cost = find_workload(scene.workload, scene.seed), find_cost_model(scene.cost_model)
     recordings = [_recording(arm, len(chosen)) if trace_file else None for arm in chosen]
     outcomes = [

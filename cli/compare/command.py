@@ -36,7 +36,7 @@ from turnout.lab.compare.statistics.metrics import metrics
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
-from turnout.lab.simulation.runs.arms import check_simulated_arms
+from turnout.lab.simulation.runs.arms import check_simulated_arms, without_effect
 
 __all__ = ["command"]
 
@@ -215,6 +215,8 @@ def command(
     check_arms(spec.arms)
     if cost is not None:
         check_simulated_arms(spec.arms)
+        if told := without_effect(common):
+            click.echo(f"WARNING: {told}.", err=True)
     limits = _limits(fail_on, spec)
     find_workload(spec.workload, spec.seed)
     outputs = Outputs(json_file, report_file)

@@ -97,7 +97,7 @@ def _outputs(arms: Sequence[Arm], repeats: Sequence[Repeat], *, greedy: bool) ->
             (repeat, a.index)
             for repeat, runs in enumerate(repeats)
             for a, b in zip(runs[one.name].records, runs[other.name].records, strict=True)
-            if a.digest and b.digest and a.digest != b.digest
+            if a.digest and b.digest and a.digest != b.digest and not (a.error or b.error)
         ]
         if pairs:
             total, (repeat, job) = sum(len(runs[one.name].records) for runs in repeats), pairs[0]

@@ -102,7 +102,8 @@ class Mix:
     def end(self, record: Record, script: Script) -> None:
         """Notes what a request was answered, by which its session goes on."""
         seed = self.seed_of(record.index)
-        record.digest = f"{seed}:{record.prompt_tokens}:{record.output_tokens}"
+        if not record.error:
+            record.digest = f"{seed}:{record.prompt_tokens}:{record.output_tokens}"
         if record.job.session:
             output = script.tokens(seed, record.prompt_tokens, record.output_tokens)
             self._prompts.answered(record.index, output)

@@ -173,6 +173,13 @@ def test_limits_that_cannot_be_are_refused_before_anything_runs(limit: str, told
 # ------------------------------------------------------------------ what is refused
 
 
+def test_options_that_change_nothing_in_a_simulation_are_named() -> None:
+    done = two("--repeat", "1", "--quantization", "int8", "--gpu-memory-utilization", "0.5")
+    assert done.exit_code == 0
+    told = "WARNING: gpu_memory_utilization, quantization change nothing in a simulation, whose steps"
+    assert done.stderr.splitlines()[0].startswith(told)
+
+
 def test_what_cannot_be_compared_is_refused_in_a_line(tmp_path: Path) -> None:
     assert "two arms or more" in refused("--arm", FAST)
     assert "arm 'x': no option of serve" in refused("--arm", FAST, "--arm", "x:sheduler=ljf")

@@ -92,6 +92,19 @@ def test_a_figure_has_no_digits_that_mean_nothing(tmp_path: Path) -> None:
     assert columns(result.stdout)["Duration (s)"] == ["1e+300"]
 
 
+def test_options_beside_the_arms_that_change_nothing_are_named(tmp_path: Path) -> None:
+    """They were ignored in silence. They aren't refused: a server's file of options serves here, too."""
+    file = tmp_path / "serve.yaml"
+    file.write_text("model: turnout-tiny\ndtype: bfloat16\nmax-num-seqs: 8\n")
+    result = simulate("--config", str(file), "-tp", "8")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == (
+        "WARNING: dtype, model, tensor_parallel_size change nothing in a simulation, whose steps take what "
+        "the cost model says (to divide the model, write -tp8 behind its name).\n"
+    )
+    assert result.stdout == simulate("--max-num-seqs", "8").stdout
+
+
 def test_a_seed_is_another_run() -> None:
     first, second, again = (simulate("--json", "-", "--seed", seed).output for seed in ("1", "2", "1"))
     assert first == again != second
@@ -105,6 +118,7 @@ def test_a_seed_is_another_run() -> None:
         (["--arm", "a:scheduler=fcsf"], "arm 'a'"),
         (["--arm", "a:spec_ngram=true"], "speculative decoding is not simulated"),
         (["--arm", "a:quantization=int8"], "arm 'a': quantization changes nothing in a simulation"),
+        (["--arm", "a:tensor-parallel-size=8"], "write -tp8 behind its name"),
         (["--router", "round"], "round-robin"),
         (["--router", "least-loaded:by=mood"], "by"),
         (["--workload", "poison:rate=1"], "poisson"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.lab.arms import Arm, about_arm
 from turnout.lab.simulation.assembly import check_simulated
 
-__all__ = ["NOT_SIMULATED", "check_simulated_arms"]
+__all__ = ["NOT_SIMULATED", "check_simulated_arms", "without_effect"]
 
 NOT_SIMULATED = frozenset(
     {
@@ -45,6 +46,12 @@ NOT_SIMULATED = frozenset(
 )
 """Options that change nothing in a simulation: the cost model says how long steps take, and no text is
 generated."""
+DIVISIONS = {
+    "tensor_parallel_size": "-tp8",
+    "pipeline_parallel_size": "-pp2",
+    "enable_expert_parallel": "-ep",
+}
+"""What divides the model over GPUs, behind the name of a cost model."""
 
 
 def check_simulated_arms(arms: Iterable[Arm]) -> None:
@@ -58,10 +65,27 @@ def check_simulated_arms(arms: Iterable[Arm]) -> None:
             raise about_arm(arm.name, error) from None
 
 
+def without_effect(common: EngineConfig) -> str:
+    """A sentence that names the options beside the arms that change nothing; "" where none was given.
+
+    They are not refused, as a file of options may be that of a server, too.
+    """
+    given = sorted(NOT_SIMULATED & common.model_fields_set)
+    return _no_effect(given) if given else ""
+
+
 def _check_changes(arm: Arm) -> None:
     for field in arm.changes:
         if field in NOT_SIMULATED:
             raise ConfigError(
-                f"{field} changes nothing in a simulation, whose steps take what the cost model says; leave "
-                "it out, or compare served arms, without --simulate"
+                f"{_no_effect([field])}; leave it out, or compare served arms, without --simulate"
             )
+
+
+def _no_effect(fields: Sequence[str]) -> str:
+    verb = "changes" if len(fields) == 1 else "change"
+    divided = [DIVISIONS[field] for field in fields if field in DIVISIONS]
+    how = f" (to divide the model, write {' and '.join(divided)} behind its name)" if divided else ""
+    return (
+        f"{', '.join(fields)} {verb} nothing in a simulation, whose steps take what the cost model says{how}"
+    )

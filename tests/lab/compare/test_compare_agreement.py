@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compare_runs import record, run, spec
+from compare_runs import H100, record, run, spec
 
 from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
 from turnout.lab.compare.agreement import Finding, check
 from turnout.lab.compare.comparison import compare
+from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.runs.run import Run
+from turnout.lab.compare.runs.simulated import SimulatedRuns
 
 
 def findings(arms: tuple[str, str], *runs: Run, greedy: bool = True) -> list[Finding]:
@@ -85,6 +87,23 @@ def test_failed_requests_are_found_with_their_reason() -> None:
     assert all(finding.serious for finding in found)
     assert "long: 1 of 3 requests failed, the first of them (job 1) because: no memory" in found[0].text
     assert "different numbers of output tokens: base 12, long 8" in found[1].text
+
+
+def test_answers_that_failed_are_not_compared_with_others() -> None:
+    cut = Run("long", 0, [record(0), record(1, error="no memory", output_tokens=1, digest="x"), record(2)])
+    found = findings(("base", "long:scheduler=ljf"), run("base"), cut)
+    assert found and not any("must say the same" in finding.text for finding in found)
+
+
+def test_simulated_refusals_are_no_answers() -> None:
+    """Each of them counted as an answer that differs."""
+    given = spec("a", "w:max-waiting=3,max-num-seqs=2", workload="burst:requests=8,prompt=50,output=10")
+    experiment = Experiment(given, SimulatedRuns(given, H100))
+    experiment.make(lambda turn: lambda done, total: None)
+    texts = [finding.text for finding in experiment.comparison().findings]
+    assert any("requests failed" in text for text in texts)
+    assert not any("must say the same" in text for text in texts)
+    assert not any(each.digest for made in experiment.runs for each in made.records if each.error)
 
 
 def test_answers_of_another_length_than_asked_are_found() -> None:
