@@ -22,12 +22,14 @@ def explain_validation_error(
 def _explained(problem: dict[str, object], known: Collection[str], secret: Collection[str]) -> str:
     loc, message = problem["loc"], str(problem["msg"]).removeprefix("Value error, ")
     assert isinstance(loc, tuple)
+    if not loc:  # of several options together
+        return message
     name = ".".join(map(str, loc))
     if problem["type"] == "extra_forbidden":
         valid = f"known: {', '.join(known)}" if known else "it takes no options"
         return f"unknown option {shortened(name)}; {valid}{did_you_mean(name, known)}"
     if problem["type"] == "missing":
         return f"the option {name!r} must be given"
-    if loc and loc[0] in secret:
+    if loc[0] in secret:
         return f"{name}: {message}"
     return f"{name}: {message} (given: {shortened(problem['input'])})"

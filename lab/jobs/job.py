@@ -34,6 +34,20 @@ class Job:
     """The client that sends it, as the API's `user`."""
     priority: int = 0
     """Lower is served first, by policies that look at it."""
+    deadline_ms: float | None = None
+    """Milliseconds after arrival by which it should be finished, as in the API; None: whenever."""
+    ttft_deadline_ms: float | None = None
+    """The same of its first token."""
+
+    @property
+    def deadline(self) -> float | None:
+        """In seconds, as requests have it."""
+        return None if self.deadline_ms is None else self.deadline_ms / 1000
+
+    @property
+    def ttft_deadline(self) -> float | None:
+        """In seconds, as requests have it."""
+        return None if self.ttft_deadline_ms is None else self.ttft_deadline_ms / 1000
 
 
 @dataclass(frozen=True)

@@ -100,4 +100,5 @@ class Target:
         }
         if self.ignore_eos:
             fields["ignore_eos"] = True
-        return fields
+        deadlines = {"deadline_ms": job.deadline_ms, "ttft_deadline_ms": job.ttft_deadline_ms}
+        return fields | {name: value for name, value in deadlines.items() if value is not None}

@@ -67,6 +67,8 @@ class Specs:
             priority=job.priority,
             client=job.client,
             arrival=arrival,
+            deadline=job.deadline,
+            ttft_deadline=job.ttft_deadline,
         )
 
 

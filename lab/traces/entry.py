@@ -40,6 +40,14 @@ class TraceEntry:
             raise self.fault(f"{name!r} should be at least 0, not {time:g}")
         return time
 
+    def milliseconds(self, name: str) -> float | None:
+        """A time above 0; None where there is none."""
+        if self.fields.get(name) is None:
+            return None
+        if (time := self.number(name)) <= 0:
+            raise self.fault(f"{name!r} should be above 0, not {time:g}")
+        return time
+
     def tokens(self, name: str) -> int:
         """A count of tokens, at least 0."""
         count = self.number(name)

@@ -59,6 +59,8 @@ def _job(entry: TraceEntry) -> Job:
         think=None if entry.fields.get("think") is None else entry.seconds("think"),
         client=entry.text("client"),
         priority=int(entry.number("priority")) if "priority" in entry.fields else 0,
+        deadline_ms=entry.milliseconds("deadline_ms"),
+        ttft_deadline_ms=entry.milliseconds("ttft_deadline_ms"),
     )
     if not job.prompt:
         raise entry.fault("'prompt' must be at least 1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from turnout.core.types.param_groups import merge_defaults
@@ -47,6 +46,8 @@ class JobRequests:
             arrival=arrival,
             priority=job.priority,
             client=job.client,
+            deadline=job.deadline,
+            ttft_deadline=job.ttft_deadline,
             pooling=None if job.output else PoolingParams(),
         )
 
@@ -67,4 +68,4 @@ def warm_up(workload: Workload, requests: int) -> Workload:
 
 
 def _alone(job: Job) -> Job:
-    return replace(job, at=0.0, session="", think=None, blocks=(), block_size=0, client="", priority=0)
+    return Job(0.0, job.prompt, job.output)

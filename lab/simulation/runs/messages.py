@@ -25,6 +25,8 @@ class Sent(msgspec.Struct, array_like=True):
     seed: int
     priority: int
     client: str
+    deadline_ms: float | None
+    ttft_deadline_ms: float | None
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):

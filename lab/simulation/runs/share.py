@@ -84,7 +84,15 @@ class Share:
 
     def _add(self, sent: Sent) -> None:
         prompt = unpacked(sent.prompt)
-        job = Job(sent.at, len(prompt), sent.output, priority=sent.priority, client=sent.client)
+        job = Job(
+            sent.at,
+            len(prompt),
+            sent.output,
+            priority=sent.priority,
+            client=sent.client,
+            deadline_ms=sent.deadline_ms,
+            ttft_deadline_ms=sent.ttft_deadline_ms,
+        )
         record = Record(job, sent.index, due=sent.at, sent=sent.at)
         replica = self._replicas[sent.number]
         replica.take_back(sent.at)

@@ -169,7 +169,8 @@ class WindowedFleet:
         record = Record(job, index, due=at, sent=at, prompt_tokens=len(prompt))
         self._open[index] = _Place(record, number, tokens)
         seed = mix.seed_of(index)
-        sent = Sent(at, 0, index, prompt.packed, job.output, seed, job.priority, job.client)
+        about = (job.priority, job.client, job.deadline_ms, job.ttft_deadline_ms)
+        sent = Sent(at, 0, index, prompt.packed, job.output, seed, *about)
         self._shares.send(number, sent)
         return full or len(prompt) + max(1, job.output) > self._limits.max_model_len
 

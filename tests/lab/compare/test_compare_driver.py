@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
+import pytest
 from compare_runs import H100
 
 from turnout.config import EngineConfig
@@ -41,6 +43,22 @@ def test_an_engine_that_is_fed_and_one_that_is_simulated_take_the_same_time() ->
     assert [(round(r.sent, 6), round(r.finished, 6)) for r in records] == [
         (round(r.sent, 6), round(r.finished, 6)) for r in simulated
     ]
+
+
+@pytest.mark.parametrize("scheduler", ["sjf:aging=1000", "hrrn", "deadline"])
+def test_they_serve_in_the_same_order_where_it_matters_when_requests_came(scheduler: str) -> None:
+    rng = random.Random(0)
+    jobs = [
+        Job(0.004 * index, 50, rng.randint(2, 40), deadline_ms=rng.choice([None, 100.0, 900.0]))
+        for index in range(60)
+    ]
+    records, _ = fed(Workload("w", jobs), max_num_seqs=2, scheduler=scheduler)
+    config = EngineConfig(max_num_seqs=2, scheduler=scheduler)
+    simulated = run_simulated(config, Workload("w", jobs), H100, seed=0)
+    assert [(round(r.finished, 6), r.error) for r in records] == [
+        (round(r.finished, 6), r.error) for r in simulated
+    ]
+    assert any(record.error for record in records) == (scheduler == "deadline")
 
 
 def test_every_job_has_its_record_with_as_many_tokens_as_it_asked_for() -> None:

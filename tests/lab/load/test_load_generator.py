@@ -36,7 +36,7 @@ def test_a_request_is_sent_at_its_time_and_every_token_recorded() -> None:
 
 def test_what_is_asked_for_is_the_job() -> None:
     server = ScriptedServer()
-    run(server, [Job(0.0, 5, 4, client="ann", priority=2)], body={"temperature": 0.5})
+    run(server, [Job(0.0, 5, 4, client="ann", priority=2, ttft_deadline_ms=1500)], body={"temperature": 0.5})
     (body,) = server.asked
     assert len(body.pop("prompt")) == 5
     assert body == {
@@ -48,6 +48,7 @@ def test_what_is_asked_for_is_the_job() -> None:
         "ignore_eos": True,
         "user": "ann",
         "priority": 2,
+        "ttft_deadline_ms": 1500,
     }
 
 

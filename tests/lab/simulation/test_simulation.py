@@ -75,6 +75,21 @@ def test_requests_wait_from_when_they_are_sent(scheduler: str, order: list[int],
     assert sorted(range(3), key=lambda index: records[index].finished) == order
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_requests_have_the_deadlines_of_their_jobs(replicas: int) -> None:
+    """No job had any: `deadline` was `fcfs`. Job 2 is due before job 1, and job 3 cannot be in time."""
+    work = [
+        Job(0.0, 100, 50),
+        Job(0.001, 50, 20, deadline_ms=5000),
+        Job(0.002, 50, 20, deadline_ms=1000),
+        Job(0.003, 50, 20, ttft_deadline_ms=1),
+    ]
+    work = [job for job in work for _ in range(replicas)]
+    records = simulated(work, scheduler="deadline", max_num_seqs=1, replicas=replicas)[::replicas]
+    assert records[2].finished < records[1].finished and not records[1].error
+    assert "deadline" in records[3].error
+
+
 def test_a_closed_loop_keeps_so_many_going_and_no_more() -> None:
     records = simulated(jobs(40, 1.0), concurrency=5)
     ends = sorted(record.finished for record in records)

@@ -73,6 +73,11 @@ def served(simulation: Simulation) -> tuple[list[Record], Totals]:
             id="every step",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            [*jobs(60, 400.0, deadline_ms=900), *jobs(20, 120.0, seed=1, ttft_deadline_ms=200)],
+            {"router": "least-loaded", "scheduler": "deadline", "max_num_seqs": 2},
+            id="deadlines",
+        ),
         pytest.param(conversations(20, 4), {"router": "score"}, id="sessions"),
         pytest.param(jobs(80, 120.0), {"router": "least-loaded", "concurrency": 12}, id="a closed loop"),
         pytest.param(
@@ -87,7 +92,8 @@ def test_records_are_those_of_one_process(here: None, work: list[Job], options: 
     simulation = simulation_of(work, replicas=4, **options)
     records = list(simulation.records())
     assert served(simulation) == (records, simulation.totals)
-    if "max_waiting" in options or max(job.prompt for job in work) > 500:
+    refuses = "max_waiting" in options or options.get("scheduler") == "deadline"
+    if refuses or max(job.prompt for job in work) > 500:
         assert any(record.error for record in records)
 
 

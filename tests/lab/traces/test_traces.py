@@ -172,7 +172,7 @@ def test_lengths_of_texts_are_estimated(text: str, tokens: int) -> None:
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     jobs = [
         Job(0.5, 10, 4, (1, 2), 4, session="a", client="x", priority=-1),
-        Job(0.5, 20, 4, session="a", think=1.5),
+        Job(0.5, 20, 4, session="a", think=1.5, deadline_ms=2000.0, ttft_deadline_ms=300.0),
     ]
     file = tmp_path / "mine"
     write_workload(Workload("chat", jobs, concurrency=3), file)
@@ -207,6 +207,10 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ('{"turnout_workload": 1}\n{"at": 0, "promt": 4}\n', "line 2: .*'promt'.*; did you mean 'prompt'"),
         ('{"turnout_workload": 1}\n{"at": 0, "prompt": 0, "output": 4}\n', "line 2: .* must be at least 1"),
         ('{"turnout_workload": 1}\n{"at": 0, "prompt": 16777217, "output": 4}\n', "not 16777217 "),
+        (
+            '{"turnout_workload": 1}\n{"at": 0, "prompt": 4, "output": 4, "deadline_ms": 0}\n',
+            "should be above 0",
+        ),
         ('{"turnout_workload": 1}\n', "has no requests"),
         (VIDUR_LENGTHS.replace("44", "0"), "has no requests with a prompt and an output"),
     ],
@@ -235,5 +239,5 @@ def test_a_trace_can_be_sent_in_a_closed_loop(tmp_path: Path) -> None:
     file = tmp_path / "trace"
     file.write_text(AZURE)
     assert load_workload(f"trace:file={file},concurrency=4", 0).concurrency == 4
-    with pytest.raises(ConfigError, match="rate and concurrency exclude each other"):
+    with pytest.raises(ConfigError, match=r"^workload 'trace': rate and concurrency exclude each other$"):
         load_workload(f"trace:file={file},concurrency=4,rate=1", 0)
