@@ -157,8 +157,8 @@ class _Measured:
 
     @property
     def spread(self) -> float:
-        """0 where all that differs is rounding. Few counts may be alike by chance: differences spread by no
-        less than two counts are rounded."""
+        """0 where all that differs is rounding; else at least what rounding two counts to whole ones makes of
+        their difference, since small counts may be alike by chance."""
         spread = float(self.values.std(ddof=1)) if self.n > 1 else math.nan
         return 0.0 if spread < ROUNDING else max(spread, self.grain / math.sqrt(6))
 
