@@ -317,7 +317,7 @@ KEEP_ALIVE = Limit(
 READING_SECONDS = Limit(
     most=60,
     unit="seconds",
-    what="time in which a client reads what the server has for it",
+    what="time in which a client reads any of what the server has for it",
     answer="the connection is closed and the request aborted",
 )
 CONNECTIONS = Limit(

@@ -16,6 +16,7 @@ from ipaddress import IPv6Address
 from typing import Any, cast
 
 import msgspec
+from starlette.types import Scope
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -24,6 +25,7 @@ from turnout.core import limits
 from turnout.core.clock import monotonic
 from turnout.server.http.connections.gentle_transport import GentleTransport
 from turnout.server.http.connections.open_response import OPEN_RESPONSE, OpenResponse
+from turnout.server.http.connections.outstanding import outstanding_bytes
 from turnout.server.http.connections.request_size import RequestSize
 from turnout.server.http.connections.upgrade import (
     asks_for_upgrade,
@@ -34,6 +36,7 @@ from turnout.server.http.connections.upgrade import (
 from turnout.server.http.connections.waiting import WaitingConnections
 from turnout.server.http.errors import ApiError, error_body
 from turnout.server.http.pieces import SEND_PIECE
+from turnout.server.http.records.record import note_error
 
 __all__ = ["ClientLimits", "Connection"]
 
@@ -41,6 +44,8 @@ READ_BYTES = 64 * 2**10
 """Bytes that are read from a connection before others have their turn."""
 BODY_BYTES_PER_SECOND = 16 * 2**10
 """A body that comes more slowly than this is given up once its first seconds are over."""
+UNREAD = "client_not_reading"
+"""Why a request ended, as the access log has it."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,10 @@ class ClientLimits:
     headers: float = limits.HEADER_SECONDS.most
     body: float = limits.BODY_SECONDS.most
     reading: float = limits.READING_SECONDS.most
+    """To read anything at all of what waits for it."""
     leaving: float = 5.0
-    """To read the answer to a request that the client has not sent in full."""
+    """To read the answer to a request that the client has not sent in full, or anything of what waits for it
+    when the server closes."""
     discarded: int = limits.BODY.whole
     """Bytes of such a request. Most clients read no response before they have sent everything."""
 
@@ -95,7 +102,9 @@ class Connection(HttpToolsProtocol):
         """When the last response was sent, after which all that comes is discarded."""
         self._discarded = 0
         self._stalled: float | None = None
-        """Since when the client has not read what the server has for it."""
+        """Since when the client has read nothing of what the server has for it."""
+        self._outstanding = 0
+        """Bytes that the client had to read when that was last looked at."""
         self._closing: float | None = None
 
     @property
@@ -275,11 +284,10 @@ class Connection(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """End the connection if the client has taken too long; called now and then."""
         client_limits = self._client_limits
-        if self.transport.is_closing():  # with bytes that the client does not read
-            self._closing = self._closing or now
-            if now - self._closing > client_limits.leaving:
-                self.transport.abort()
-        elif self._stalled is not None and now - self._stalled > client_limits.reading:
+        if self.transport.is_closing():
+            self._check_closing(now)
+        elif self._stalled is not None and self._reads_nothing(self._stalled, now):
+            note_error(cast(Scope, self.cycle.scope), UNREAD)
             self.transport.abort()
         elif self._left is not None:
             if now - self._left > client_limits.leaving:
@@ -291,6 +299,25 @@ class Connection(HttpToolsProtocol):
             self._check_body(now)
         elif self._new and now - self._since > client_limits.headers:
             self.transport.abort()
+
+    def _check_closing(self, now: float) -> None:
+        """Of a connection that closes once its client has read the rest."""
+        if self._closing is None or self._has_read():
+            self._closing = now
+        if now - self._closing > self._client_limits.leaving:
+            self.transport.abort()
+
+    def _reads_nothing(self, stalled: float, now: float) -> bool:
+        """Whether the client has read nothing for too long, and has not since it was last looked at."""
+        if self._has_read():
+            self._stalled = now
+            return False
+        return now - stalled > self._client_limits.reading
+
+    def _has_read(self) -> bool:
+        """Whether the client has read something since this was last asked."""
+        before, self._outstanding = self._outstanding, outstanding_bytes(self.transport)
+        return self._outstanding < before
 
     def _check_body(self, now: float) -> None:
         elapsed = now - self._since

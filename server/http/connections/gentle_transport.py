@@ -65,6 +65,9 @@ class GentleTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
+    def get_write_buffer_size(self) -> int:
+        return self._size + self._transport.get_write_buffer_size()
+
     def pause_reading(self) -> None:
         self._transport.pause_reading()
 

@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 from running_server import RunningServer, eventually, running
@@ -94,14 +94,24 @@ def test_a_body_that_comes_fast_enough_may_take_longer(connect: Connect) -> None
         assert received(connection).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_client_that_does_not_read_loses_its_stream(hasty: RunningServer, connect: Connect) -> None:
-    """It held its place in the engine, and what was generated for it, for as long as it liked."""
+@contextmanager
+def slow_to_read(url: str) -> Iterator[socket.socket]:
+    """A client that is about to be sent more than the system's buffers hold, and has a small one itself."""
     asked = {"prompt": "a", "max_tokens": 400, "n": 48, "stream": True, "logprobs": 20}
     body = json.dumps(asked).encode()
     with closing(socket.socket()) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", int(hasty.url.rpartition(":")[2])))
+        connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        yield connection
+
+
+def test_a_client_that_does_not_read_loses_its_stream(
+    hasty: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It held its place in the engine, and what was generated for it, for as long as it liked."""
+    caplog.set_level("INFO", "turnout.access")
+    with slow_to_read(hasty.url):
         eventually(lambda: len(hasty.client.streams), 10)
         eventually(lambda: not len(hasty.client.streams), 60)
         eventually(lambda: hasty.work() == 0, 20)
@@ -109,6 +119,23 @@ def test_a_client_that_does_not_read_loses_its_stream(hasty: RunningServer, conn
         line for line in hasty.http.get("/metrics").text.splitlines() if "request_success_total{" in line
     ]
     assert any('"abort"' in line and not line.endswith(" 0.0") for line in ended), ended
+    eventually(lambda: caplog.records)
+    assert vars(caplog.records[0])["fields"]["ended"] == "client_not_reading"
+
+
+def test_a_client_that_reads_slowly_keeps_its_stream(hasty: RunningServer) -> None:
+    """It lost the stream: the system takes bytes again only when a third of several MB has been read."""
+    with slow_to_read(hasty.url) as connection:
+        read_for(3, connection)
+        assert len(hasty.client.streams) == 1
+    eventually(lambda: hasty.work() == 0, 20)
+
+
+def read_for(seconds: float, connection: socket.socket) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert connection.recv(4096)
+        time.sleep(0.1)
 
 
 def test_only_so_much_of_a_refused_body_is_read(connect: Connect) -> None:
