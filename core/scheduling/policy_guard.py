@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterator
 from itertools import repeat
+from numbers import Integral
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import PolicyError, RequestError
@@ -61,6 +62,9 @@ class PolicyGuard:
 
         The policy's answer is read in full first, since requests change status while the order is served.
         closed: whether no request is admitted any more, so that stretches of an `Order` are passed over.
+
+        A trap: the `try` does not see what the caller raises while it uses an entry. So every value of an
+        entry is checked here, before it is yielded.
         """
         served: set[Request] = set()
         try:
@@ -201,7 +205,17 @@ def _share_or_drop(entry: Entry) -> tuple[Request, Turn | Drop]:
     if isinstance(entry, Drop) and not isinstance(entry.reason, str):
         raise PolicyError(f"dropped {entry.request!r} without saying why: {entry.reason!r}")
     request = request_of(entry.request)
-    return request, entry if isinstance(entry, Drop) else (request, entry.limit)
+    return request, entry if isinstance(entry, Drop) else (request, _limit_of(entry))
+
+
+def _limit_of(share: Share) -> int:
+    """Returns the limit as an `int`, also of a numpy integer. Raises PolicyError for anything else."""
+    limit = share.limit
+    if type(limit) is int:  # nearly always, for each request in each step
+        return limit
+    if not isinstance(limit, Integral) or isinstance(limit, bool):
+        raise PolicyError(f"limited {share.request!r} to {limit!r} tokens; expected an integer")
+    return int(limit)
 
 
 def arrival_order(view: View, served: Container[Request] = ()) -> Iterator[Turn]:

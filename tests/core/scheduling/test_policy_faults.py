@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
@@ -89,12 +90,31 @@ class Wild(SchedulingPolicy):
         (lambda request: None, "ordered None; expected requests of the view, or Shares or Drops of them"),
         (lambda request: Share("r", 3), "ordered Share.*; expected requests of the view"),
         (lambda request: Drop(request, None), "dropped <Request r prompt=5 live=1> without saying why: None"),
+        (lambda request: Share(request, 0.5), "limited <Request r .*> to 0.5 tokens; expected an integer"),
+        (lambda request: Share(request, True), "limited <Request r .*> to True tokens; expected an integer"),
     ],
 )
 def test_what_is_no_order_is_named(answer, message):
     engine = small_engine(Wild(answer), strict=True)
     with pytest.raises(PolicyError, match=f"scheduling policy Wild of .*: order failed: {message}"):
         drive(engine, [(0, toy_request("r", PROMPT, "greedy", 3))])
+
+
+@pytest.mark.parametrize("limit", [None, "x", 0.5, float("nan"), True])
+def test_a_limit_that_is_no_integer_ends_nothing(limit):
+    """The scheduler compared it outside the guard, and the engine died of it."""
+    engine = small_engine(Wild(lambda request: Share(request, limit)), strict=False)
+    specs = [toy_request(f"r{i}", [1 + i, 2, 3], "greedy", 4) for i in range(2)]
+    outcome = drive(engine, [(0, spec) for spec in specs])
+    assert [outcome.outputs(spec.id) for spec in specs] == [expected(spec) for spec in specs]
+    assert engine.stats().policy_faults >= 1
+
+
+def test_a_numpy_integer_is_a_limit():
+    engine = small_engine(Wild(lambda request: Share(request, np.int64(2))), strict=True)
+    outcome = drive(engine, [(0, spec := toy_request("r", PROMPT, "greedy", 3))])
+    assert outcome.outputs("r") == expected(spec)
+    assert engine.stats().policy_faults == 0
 
 
 def test_a_request_that_is_gone_cannot_be_ordered():

@@ -150,9 +150,10 @@ ORDERS: list[Answer] = [
     lambda view, *_: reversed([*view.running, *view.waiting]),
     lambda view, *_: itertools.repeat((*view.running, *view.waiting)[0], 10_000),
     lambda view, *_: [Share(request, 0) for request in view.running],
-    lambda view, *_: [
-        Share(request, tokens) for request in view.running for tokens in (-1, HUGE, "x", 0.5, None)
-    ],
+    *(
+        lambda view, *_, limit=limit: [Share(request, limit) for request in (*view.running, *view.waiting)]
+        for limit in (-1, HUGE, "x", 0.5, None)
+    ),
     lambda view, *_: [Drop("x"), Drop(None), *view.running],
     lambda *asked: asked[-1],
 ]
