@@ -344,7 +344,7 @@ def test_engines_that_end_as_asked_are_no_failures(
     monkeypatch.setattr(EngineProcess, "stop", noted)
     before = three.fleet.named("0")
     assert change(three, "restart", "0").status_code == 200
-    eventually(lambda: three.fleet.named("0") is not before and serving(three, "0", "1", "2"), 15)
+    eventually(lambda: before not in three.fleet.replicas and serving(three, "0", "1", "2"), 15)
     assert reasons == ["the replica is being replaced", None, None]
     assert three.post(REPLICAS, action="add").status_code == 200
     starting = three.fleet.named("3").client
