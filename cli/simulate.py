@@ -22,7 +22,7 @@ from turnout.cli.terminal.table import aligned
 from turnout.config import EngineConfig
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.jobs.job import Workload
-from turnout.lab.results.failures import tell_failures
+from turnout.lab.results.failures import tell_failures, tell_policy_faults
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
@@ -125,6 +125,8 @@ def command(*, arms: tuple[str, ...], json_file: Path | None, trace_file: Path |
             failed = outcome.summary.failed
             told = tell_failures(arm.name, failed, len(workload.jobs), outcome.first_failed)
             click.echo(f"WARNING: {told}.", err=True)
+        if faults := outcome.totals.policy_faults:
+            click.echo(f"WARNING: {tell_policy_faults(arm.name, faults)}.", err=True)
     if str(json_file) != "-":
         click.echo("\n".join([*_heading(scene, workload, cost, chosen), "", *_table(chosen, outcomes)]))
 

@@ -14,7 +14,7 @@ from turnout.config import EngineConfig
 from turnout.lab.arms import Arm
 from turnout.lab.compare.runs.predictions import different_predictions
 from turnout.lab.compare.runs.run import Run
-from turnout.lab.results.failures import tell_failures
+from turnout.lab.results.failures import tell_failures, tell_policy_faults
 from turnout.lab.results.record import Record
 
 __all__ = ["Finding", "check"]
@@ -37,6 +37,7 @@ def check(arms: Sequence[Arm], repeats: Sequence[Repeat], *, greedy: bool) -> li
     """What a reader must know before the figures, the worst first."""
     found = [
         *_totals(arms, repeats),
+        *_policy_faults(arms, repeats),
         *_lengths(arms, repeats),
         *_outputs(arms, repeats, greedy=greedy),
         *_same_jobs(arms, repeats),
@@ -58,6 +59,13 @@ def _totals(arms: Sequence[Arm], repeats: Sequence[Repeat]) -> Iterator[Finding]
         if len(set(totals.values())) > 1:
             counted = ", ".join(f"{arm} {total:,}" for arm, total in totals.items())
             yield Finding(f"the arms served different numbers of {title}: {counted}", serious=True)
+
+
+def _policy_faults(arms: Sequence[Arm], repeats: Sequence[Repeat]) -> Iterator[Finding]:
+    """An arm that was served in arrival order says nothing of its policy."""
+    for arm in arms:
+        if faults := sum(repeat[arm.name].policy_faults for repeat in repeats):
+            yield Finding(tell_policy_faults(arm.name, faults), serious=True)
 
 
 def _lengths(arms: Sequence[Arm], repeats: Sequence[Repeat]) -> Iterator[Finding]:

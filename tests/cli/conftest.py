@@ -1,4 +1,4 @@
-"""A stand-in for a server: the two routes that `turnout chat` uses, scripted."""
+"""A scripted server, with the two routes that `turnout chat` uses, and a policy that fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -97,3 +98,30 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901
             self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
 
     return Handler
+
+
+MISSPELT = """
+from turnout import hookimpl
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+
+turnout_hook_api = 1
+
+
+class Misspelt(SchedulingPolicy):
+    def order(self, view):
+        return view.runing + view.waiting
+
+
+@hookimpl
+def register_schedulers(register):
+    register("misspelt", Misspelt)
+"""
+
+
+@pytest.fixture
+def misspelt(tmp_path: Path) -> str:
+    """A folder of plugins, with a scheduling policy `misspelt` that fails whenever it is asked."""
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "turnout_plugins.py").write_text(MISSPELT)
+    return str(folder)

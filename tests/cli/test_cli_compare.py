@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -293,6 +294,19 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(child, "_worker", started)
     monkeypatch.setattr(worker, "freeze_garbage", nullcontext)  # which is for the process's owner
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("simulated", [False, True])
+def test_a_policy_that_fails_is_told_of(misspelt: str, tmp_path: Path, simulated: bool) -> None:
+    arms = ["--arm", "base", "--arm", "wrong:scheduler=misspelt", "--plugins-folder", misspelt]
+    how = ["--simulate", "h100-7b"] if simulated else ["--kv-memory", "64MiB"]
+    told = ["--json", str(tmp_path / "all.json"), "--fail-on", "mean_ttft:+9000000%"]
+    done = CliRunner().invoke(cli, ["compare", *arms, *LIVE, "--repeat", "2", *how, *told])
+    assert re.search(r"WARNING: wrong: \d+ answers of its scheduling policy could not be", done.stdout)
+    assert "WARNING: base" not in done.stdout and done.exit_code == 3, done.output
+    runs = json.loads((tmp_path / "all.json").read_text())["runs"]
+    assert {(run["arm"], run["policy_faults"] > 0) for run in runs} == {("base", False), ("wrong", True)}
 
 
 @pytest.mark.slow

@@ -36,6 +36,21 @@ def test_arms_stand_side_by_side_in_vllms_words() -> None:
         assert len(line.removeprefix(name).split()) == 2
 
 
+def test_a_policy_that_fails_is_told_of(misspelt: str) -> None:
+    ours = (
+        "--plugins-folder",
+        misspelt,
+        "--arm",
+        "base",
+        "--arm",
+        "wrong:scheduler=misspelt",
+    )
+    result = simulate(*ours)
+    (warning,) = [line for line in result.stderr.splitlines() if line.startswith("WARNING: wrong")]
+    assert "answers of its scheduling policy could not be carried out" in warning
+    assert "base:" not in result.stderr and result.exit_code == 0
+
+
 def test_figures_are_written_for_machines(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert simulate("--json", str(file), "--replicas", "2").exit_code == 0

@@ -90,6 +90,7 @@ def _run(run: Run) -> dict[str, Any]:
         "arm": run.arm,
         "repeat": run.repeat,
         "preemptions": run.preemptions,
+        "policy_faults": run.policy_faults,
         "engine": run.described,
         "requests": [_request(record) for record in run.records],
         "samples": {

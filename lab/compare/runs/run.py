@@ -31,6 +31,8 @@ class Run:
     samples: list[EngineSample] = field(default_factory=list)
     """In order of time, thinned."""
     preemptions: int = 0
+    policy_faults: int = 0
+    """Answers of the scheduling policy that could not be carried out."""
     described: list[str] = field(default_factory=list)
     """The engine's summary of itself: model, policies, memory."""
     trace: str = ""

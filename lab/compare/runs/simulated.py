@@ -48,7 +48,16 @@ class SimulatedRuns:
         described = [f"simulated on {self.cost.name}: {self.cost.note}"]
         if simulation.recording is not None:
             write_trace(Path(trace), [simulation.recording])
-        return Run(turn.arm.name, turn.repeat, records, samples, totals.preemptions, described, trace)
+        return Run(
+            turn.arm.name,
+            turn.repeat,
+            records,
+            samples,
+            totals.preemptions,
+            totals.policy_faults,
+            described,
+            trace,
+        )
 
 
 def _thinned(steps: list[StepRecord], capacity: int) -> list[EngineSample]:

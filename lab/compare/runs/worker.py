@@ -76,7 +76,7 @@ def _run(task: RunTask, lines: BinaryIO) -> Run:
     first = warm_up(workload, task.warm_up)
     for _ in Driver(engine, first, requests(~task.seed)).records():
         pass
-    before = engine.stats().preemptions
+    before = engine.stats()
     recording = Recording(task.arm, assembled.scheduler, "measured") if task.trace else None
     driver = Driver(engine, workload, requests(task.seed), recording=recording)
     records = []
@@ -85,10 +85,19 @@ def _run(task: RunTask, lines: BinaryIO) -> Run:
             records.append(record)
             _send(lines, RunProgress(len(records), len(workload.jobs)))
     records.sort(key=lambda record: record.index)
-    preemptions = engine.stats().preemptions - before
+    after = engine.stats()
     if recording is not None:
         write_trace(Path(task.trace), [recording])
-    return Run(task.arm, task.repeat, records, driver.samples(), preemptions, ready.summary, task.trace)
+    return Run(
+        task.arm,
+        task.repeat,
+        records,
+        driver.samples(),
+        after.preemptions - before.preemptions,
+        after.policy_faults - before.policy_faults,
+        ready.summary,
+        task.trace,
+    )
 
 
 def _send(lines: BinaryIO, message: Message) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from compare_runs import H100, record, run, spec
@@ -87,6 +88,13 @@ def test_failed_requests_are_found_with_their_reason() -> None:
     assert all(finding.serious for finding in found)
     assert "long: 1 of 3 requests failed, the first of them (job 1) because: no memory" in found[0].text
     assert "different numbers of output tokens: base 12, long 8" in found[1].text
+
+
+def test_a_policy_that_fails_is_found_since_its_figures_are_those_of_arrival_order() -> None:
+    wrong = replace(run("wrong"), policy_faults=2)
+    (finding,) = findings(("base", "wrong:scheduler=ljf"), run("base"), wrong)
+    assert finding.serious
+    assert finding.text.startswith("wrong: 2 answers of its scheduling policy could not be carried out")
 
 
 def test_answers_that_failed_are_not_compared_with_others() -> None:
