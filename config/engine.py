@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turnout.config.fields import Config, JsonObject, PathText, PluginNames, PluginSpecs
+from turnout.config.fields import Config, JsonObject, PathText, PluginNames, PluginSpecs, PluginText
 from turnout.core import limits
 from turnout.core.sizes import ByteSize, SizeOrZero
 from turnout.plugins.defaults import (
@@ -33,20 +33,22 @@ class EngineConfig(Config):
     model: PathText = Field("turnout-tiny", description="Folder, hub name or short name of the model.")
     """See [how a model is found](models.md#how-a-model-is-found). `turnout serve NAME` is a short form."""
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; default: `main`.")
-    scheduler: str = Field(SCHEDULER, description="Scheduling policy, as `NAME` or `NAME:option=value,…`.")
+    scheduler: PluginText = Field(
+        SCHEDULER, description="Scheduling policy, as `NAME` or `NAME:option=value,…`."
+    )
     """See [how to choose one](../how-to/choose-a-scheduler.md)."""
-    length_predictor: str = Field(
+    length_predictor: PluginText = Field(
         LENGTH_PREDICTOR,
         description="Predicts output lengths for policies that use them, as `NAME` or `NAME:option=value,…`.",
     )
     """`max_tokens` predicts the request's own limit."""
-    admission: str = Field(
+    admission: PluginText = Field(
         ADMISSION,
         description="Admission policy, which refuses requests when there is too much to do, as `NAME` or "
         "`NAME:option=value,…`.",
     )
     """`none` leaves it to `--max-waiting`. See [overload](../how-to/serve.md#overload)."""
-    kv: str = Field(KV, description="KV backend, as `NAME` or `NAME:option=value,…`.")
+    kv: PluginText = Field(KV, description="KV backend, as `NAME` or `NAME:option=value,…`.")
     """See [policies](policies.md#kv) and [KV memory](../explanation/kv.md)."""
     hf_overrides: JsonObject | None = Field(
         None, description="JSON object whose keys stand in place of those of the model's `config.json`."
@@ -64,13 +66,15 @@ class EngineConfig(Config):
         "transformers has its architecture.",
     )
     """Start-up names the files. They run with all rights of the server's user: read them first."""
-    quantization: str = Field(UNQUANTIZED, description="Quantizer, as `NAME` or `NAME:option=value,…`.")
+    quantization: PluginText = Field(
+        UNQUANTIZED, description="Quantizer, as `NAME` or `NAME:option=value,…`."
+    )
     """See [how to quantize](../how-to/quantize.md)."""
-    decoding: str = Field(
+    decoding: PluginText = Field(
         DECODING, description="Decoding of requests that do not choose, as `NAME` or `NAME:option=value,…`."
     )
     """It is a default, not a restriction; see [below](#naming-a-policy)."""
-    pooling: str | None = Field(
+    pooling: PluginText | None = Field(
         None,
         description="Pooling, which makes embeddings of prompts, as `NAME` or `NAME:option=value,…`; "
         "default: the model's.",
@@ -247,7 +251,7 @@ class EngineConfig(Config):
     )
     """[Two arms](../how-to/serve.md#serve-two-configurations-at-once) have half of it each. Sizes that are
     given are taken whole."""
-    kv_eviction: str | None = Field(
+    kv_eviction: PluginText | None = Field(
         None,
         description="Policy that chooses which cached prefixes to evict first, for backends that cache some, "
         f"as `NAME` or `NAME:option=value,…`; default: `{KV_EVICTION}`.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, get_args
 
@@ -18,9 +19,20 @@ from pydantic import (
 )
 
 from turnout.core.errors import ConfigError
+from turnout.core.registry.spec import PluginSpec
 from turnout.core.validation import explain_validation_error
 
-__all__ = ["Config", "JsonObject", "Listed", "PathText", "PluginNames", "PluginSpecs", "Texts"]
+__all__ = [
+    "Config",
+    "JsonObject",
+    "Listed",
+    "PathText",
+    "PluginNames",
+    "PluginSpecs",
+    "PluginText",
+    "Texts",
+    "plugin_text",
+]
 
 
 def _path_text(value: object) -> object:
@@ -39,13 +51,29 @@ def _names(value: object) -> object:
     return tuple(name.strip() for text in texts for name in str(text).split(",") if name.strip())
 
 
+def plugin_text(value: object) -> object:
+    """A plugin that is a mapping, as config files and Python may have it, as a flag has it.
+
+    Raises ConfigError for a mapping that names none; leaves all else as it is.
+    """
+    return str(PluginSpec.from_mapping(value)) if isinstance(value, Mapping) else value
+
+
+def _spec(value: object) -> object:
+    try:
+        return plugin_text(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
 def _specs(value: object) -> object:
-    """A text is a list of one: commas separate the options of a spec."""
-    texts = [value] if isinstance(value, str) else value
-    return tuple(texts) if isinstance(texts, list) else texts
+    """A text or a mapping is a list of one: commas separate the options of a spec."""
+    specs = [value] if isinstance(value, str | Mapping) else value
+    return tuple(map(_spec, specs)) if isinstance(specs, list | tuple) else specs
 
 
 PathText = Annotated[str, BeforeValidator(_path_text)]
+PluginText = Annotated[str, BeforeValidator(_spec)]
 PluginSpecs = Annotated[tuple[str, ...], BeforeValidator(_specs)]
 PluginNames = Annotated[tuple[str, ...], BeforeValidator(_names)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from turnout.config.engine import EngineConfig
-from turnout.config.fields import Config, Texts
+from turnout.config.fields import Config, PluginText, Texts
 from turnout.config.model_names import ModelNames
 from turnout.config.server import ServerConfig
 from turnout.core import limits
@@ -36,7 +36,7 @@ class ModelOptions(Config):
         description="Idle seconds after which it is unloaded; default: `--unload-after`.",
     )
     pin: bool = Field(False, description="Never unload it, neither idle nor for another model.")
-    router: str = Field(
+    router: PluginText = Field(
         "least-loaded", description="Policy that chooses among its replicas; default: `--router`."
     )
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turnout.config.fields import Config, Listed, PathText, Texts
+from turnout.config.fields import Config, Listed, PathText, PluginText, Texts
 from turnout.config.model_names import ModelNames
 from turnout.config.web_names import Hosts, Origins
 from turnout.core import limits
@@ -111,12 +111,12 @@ class ServerConfig(Config):
     replica_key_file: PathText | None = Field(
         None, description="File of the keys that workers have, for `--replica`; `turnout worker` makes one."
     )
-    router: str = Field(
+    router: PluginText = Field(
         "least-loaded",
         description="Policy that chooses the replica for each request, as `NAME` or `NAME:option=value,…`.",
     )
     """`turnout simulate` runs the same policies."""
-    launcher: str = Field(
+    launcher: PluginText = Field(
         "local",
         description="Plugin that starts the engines, as `NAME` or `NAME:option=value,…`.",
     )

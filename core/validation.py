@@ -11,6 +11,17 @@ from turnout.core.errors import did_you_mean, shortened
 __all__ = ["explain_validation_error"]
 
 
+_AS_JSON = {
+    "list_type": "[1, 2]",
+    "tuple_type": "[1, 2]",
+    "set_type": "[1, 2]",
+    "frozen_set_type": "[1, 2]",
+    "dict_type": '{"a": 1}',
+    "mapping_type": '{"a": 1}',
+}
+"""How text gives the types that pydantic misses, by the kind of its error."""
+
+
 def explain_validation_error(
     error: ValidationError, known: Collection[str], secret: Collection[str] = ()
 ) -> str:
@@ -32,4 +43,6 @@ def _explained(problem: dict[str, object], known: Collection[str], secret: Colle
         return f"the option {name!r} must be given"
     if loc[0] in secret:
         return f"{name}: {message}"
+    if isinstance(problem["input"], str) and problem["type"] in _AS_JSON:
+        message += f", in JSON, such as {_AS_JSON[problem['type']]}"
     return f"{name}: {message} (given: {shortened(problem['input'])})"

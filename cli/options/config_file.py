@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from turnout.config import EngineConfig, ServerConfig
+from turnout.config.fields import plugin_text
 from turnout.core import limits
 from turnout.core.errors import ConfigError, did_you_mean, naming
 from turnout.core.registry.kinds import KINDS
-from turnout.core.registry.spec import PluginSpec
 
 __all__ = ["MODELS", "build_configs", "read_config_file", "read_models"]
 
@@ -78,7 +78,9 @@ def _by_field(place: object, content: Mapping[object, Any], fields: Collection[s
             raise ConfigError(f"{place}: {key!r} is given twice, once with '-' and once with '_'")
         if name in _PLUGINS:
             with naming(place, key):
-                value = _as_flag(value)
+                value = (
+                    [plugin_text(each) for each in value] if isinstance(value, list) else plugin_text(value)
+                )
         if value is not None:
             values[name] = value
     return values
@@ -88,13 +90,6 @@ def _configs(values: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
     engine = {name: values[name] for name in EngineConfig.model_fields if name in values}
     server = {name: values[name] for name in ServerConfig.model_fields if name in values}
     return EngineConfig(**engine), ServerConfig(**server)
-
-
-def _as_flag(value: Any) -> Any:
-    """A plugin that is a mapping, or each of a list of them, as a flag has it. Raises ConfigError."""
-    if isinstance(value, list):
-        return [_as_flag(each) for each in value]
-    return str(PluginSpec.from_mapping(value)) if isinstance(value, dict) else value
 
 
 def _load(file: Path) -> Mapping[object, object]:

@@ -25,8 +25,15 @@ __all__ = ["command"]
 @registry_options
 def command(ctx: click.Context, registry: Registry, as_json: bool) -> None:
     """List the available policies by kind, with the package and the state of each."""
-    entries = sorted(registry.entries(), key=_order)
-    click.echo(_as_json(entries) if as_json else _as_table(entries))
+    _tell(registry, as_json)
+
+
+@command.command(name="list", hidden=True)
+@click.option("--json", "as_json", is_flag=True)
+@registry_options
+def list_plugins(ctx: click.Context, registry: Registry, as_json: bool) -> None:
+    """List the available policies, as the group does without a command."""
+    _tell(registry, as_json)
 
 
 command.add_command(new_plugin)
@@ -46,6 +53,11 @@ def show(ctx: click.Context, registry: Registry, target: str) -> None:
 
 
 # ------------------------------------------------------------------ the list
+
+
+def _tell(registry: Registry, as_json: bool) -> None:
+    entries = sorted(registry.entries(), key=_order)
+    click.echo(_as_json(entries) if as_json else _as_table(entries))
 
 
 def _order(entry: PluginEntry) -> tuple[int, str, str]:

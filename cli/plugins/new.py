@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -13,10 +14,12 @@ from turnout.cli.options.output_file import writing
 from turnout.cli.plugins.skeletons import SKELETONS, Skeleton
 from turnout.core.errors import did_you_mean
 from turnout.core.registry.hookspecs import HOOK_API_VERSION
+from turnout.core.registry.registry import Registry
 
 __all__ = ["new_plugin", "package_files", "rendered"]
 
 _SHORT_KINDS = {"eviction": "kv_eviction", "predictor": "length_predictor", "quantizer": "quantization"}
+_SLOW = "- `pytest -m slow` serves the embedded model with the plugin.\n"
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -56,6 +59,7 @@ def new_plugin(name: str, kind: str, folder: Path) -> None:
         raise click.BadParameter(
             f"{name!r} is not a name; use small letters, digits and dashes: my-{kind.replace('_', '-')}"
         )
+    _check_free(name, SKELETONS[kind])
     root = folder / f"turnout-{name}"
     if root.exists():
         raise click.UsageError(f"{root} exists already and is not overwritten; choose another name")
@@ -66,6 +70,16 @@ def new_plugin(name: str, kind: str, folder: Path) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
     click.echo(_report(root, list(contents), SKELETONS[kind], name))
+
+
+def _check_free(name: str, skeleton: Skeleton) -> None:
+    """Raises UsageError if another package has a plugin of that kind and name: neither could be used."""
+    for entry in Registry.load().entries():
+        if (entry.kind, entry.name) == (skeleton.kind, name) and entry.distribution != f"turnout-{name}":
+            raise click.UsageError(
+                f"{entry.origin} has {skeleton.article} {skeleton.noun} called {name!r} already; "
+                "choose another name"
+            )
 
 
 def package_files(name: str, kind: str) -> dict[str, str]:
@@ -82,8 +96,11 @@ def package_files(name: str, kind: str) -> dict[str, str]:
 
 def rendered(template: str, name: str, kind: str) -> str:
     """Returns a template, filled in for a plugin of that name and kind."""
-    source = files("turnout.cli.plugins").joinpath("templates", f"{template}.txt")
-    return Template(source.read_text(encoding="utf-8")).substitute(_values(name, SKELETONS[kind]))
+    return Template(_template(template)).substitute(_values(name, SKELETONS[kind]))
+
+
+def _template(name: str) -> str:
+    return files("turnout.cli.plugins").joinpath("templates", f"{name}.txt").read_text(encoding="utf-8")
 
 
 def _values(name: str, skeleton: Skeleton) -> dict[str, str]:
@@ -96,14 +113,26 @@ def _values(name: str, skeleton: Skeleton) -> dict[str, str]:
         "distribution": f"turnout-{name}",
         "description": f"{skeleton.article.capitalize()} {skeleton.noun} for Turnout",
         "module": _module(name),
-        "class_name": "".join(part.capitalize() for part in name.split("-")),
+        "class_name": _class_name(name, skeleton.kind),
         "noun": skeleton.noun,
         "suite": skeleton.suite,
         "claims": "\n    ".join(map(named, skeleton.claims)),
         "use": named(skeleton.use),
+        "slow": _SLOW if skeleton.serves else "",
         "checked": skeleton.checked,
         "hook_api": str(HOOK_API_VERSION),
     }
+
+
+def _class_name(name: str, kind: str) -> str:
+    """The name in capitals, with the kind behind it where the plugin's code means something else by it."""
+    words = {*re.findall(r"\w+", _template(f"{kind}.py") + _template("test.py")), *keyword.kwlist}
+    made = _in_capitals(name)
+    return made + _in_capitals(kind.replace("_", "-")) if made in words else made
+
+
+def _in_capitals(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("-"))
 
 
 def _module(name: str) -> str:

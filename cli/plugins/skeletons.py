@@ -23,6 +23,9 @@ class Skeleton:
     checked: str = ""
     """The same claims, as options of ``turnout plugins check``."""
 
+    serves: bool = True
+    """Whether slow tests of the suite serve the embedded model with the plugin."""
+
     @property
     def article(self) -> str:
         return "an" if self.noun[0] in "aeiou" else "a"
@@ -58,7 +61,7 @@ _ALL = (
         "ProposerSuite",
         f"{SERVE} --decoding speculative:proposer=$name",
     ),
-    Skeleton("pooling", "pooling strategy", "PoolingSuite", f"{SERVE} --pooling $name"),
+    Skeleton("pooling", "pooling strategy", "PoolingSuite", f"{SERVE} --pooling $name", serves=False),
     Skeleton(
         "length_predictor",
         "length predictor",
@@ -73,12 +76,13 @@ _ALL = (
         "turnout simulate --replicas 4 --router $name:tokens=256",
         ('spec = "$name"', "spreads = False  # remove this if yours uses every idle replica"),
         " --claim spreads=false",
+        serves=False,
     ),
-    Skeleton("launcher", "launcher", "LauncherSuite", f"{SERVE} --launcher $name:level=10"),
+    Skeleton("launcher", "launcher", "LauncherSuite", f"{SERVE} --launcher $name:level=10", serves=False),
     Skeleton(
         "logits_processor", "logits processor", "LogitsProcessorSuite", f"{SERVE}     # it is always active"
     ),
-    Skeleton("observer", "observer", "ObserverSuite", f"{SERVE} --observer $name:seconds=1"),
+    Skeleton("observer", "observer", "ObserverSuite", f"{SERVE} --observer $name:seconds=1", serves=False),
     Skeleton(
         "format",
         "output format",
@@ -88,6 +92,7 @@ _ALL = (
             'spec = "$name"',
             'specials = ("<call>", "</call>")  # of its markers, those that are special tokens',
         ),
+        serves=False,
     ),
     Skeleton(
         "model",
@@ -111,6 +116,7 @@ _ALL = (
             "}",
             'refused = ({"use_sliding_window": True},)',
         ),
+        serves=False,
     ),
 )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pluggy
 
-from turnout.core.errors import ConfigError, PluginError, did_you_mean
+from turnout.core.errors import ConfigError, PluginError, did_you_mean, shortened
 from turnout.core.plugin_faults import plugin_errors
 from turnout.core.registry import hookspecs
 from turnout.core.registry.entry import UNKNOWN_KIND, Origin, PluginEntry, explain, printable
@@ -179,6 +179,8 @@ def _check_version(plugin: object) -> None:
     current = hookspecs.HOOK_API_VERSION
     for attribute in ("turnout_hook_api", "HOOK_API_VERSION"):
         wanted = getattr(plugin, attribute, current)
+        if type(wanted) is not int:
+            raise PluginError(f"its {attribute} is {shortened(wanted)}; expected an integer, as {current}")
         if wanted != current:
             raise PluginError(
                 f"it was written for hook API {wanted} ({attribute}), this Turnout has {current}; "

@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, create_model
@@ -105,8 +106,16 @@ def _from_text(value: object, validate: Callable[[object], object]) -> object:
 
 def _describe(name: str, field: FieldInfo) -> Option:
     default = "" if field.is_required() else _as_given(field.get_default(call_default_factory=True))
-    return Option(name, inspect.formatannotation(field.annotation), default, field.description or "")
+    return Option(name, _type(field.annotation), default, field.description or "")
+
+
+def _type(annotation: object) -> str:
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return f"Literal[{', '.join(repr(member.value) for member in annotation)}]"  # what can be given
+    return inspect.formatannotation(annotation)
 
 
 def _as_given(value: object) -> str:
+    if isinstance(value, Enum):
+        return _as_given(value.value)
     return value if isinstance(value, str) else json.dumps(value, default=str)

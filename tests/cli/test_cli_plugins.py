@@ -73,6 +73,11 @@ def test_the_list_is_an_aligned_table() -> None:
     assert {line.index(" ok") for line in lines if line.endswith(" ok")} == {head.index("STATE") - 1}
 
 
+def test_the_list_has_a_name_too() -> None:
+    assert run("plugins", "list").stdout == run("plugins").stdout
+    assert run("plugins", "list", "--json").stdout == run("plugins", "--json").stdout
+
+
 def test_json_is_a_list_of_objects() -> None:
     listed = json.loads(run("plugins", "--json").stdout)
     names = {(entry["kind"], entry["name"]) for entry in listed if entry["distribution"] == "turnout"}

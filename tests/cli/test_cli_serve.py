@@ -156,6 +156,25 @@ def test_every_kind_of_plugin_may_be_a_mapping_in_a_file(served: Served, tmp_pat
     )
 
 
+def test_every_kind_of_plugin_may_be_a_mapping_in_python() -> None:
+    """`LLM(scheduler={"name": …})` was refused as no text."""
+    engine = EngineConfig(
+        scheduler={"name": "ljf", "aging": 2},  # type: ignore[arg-type]
+        kv_eviction={"name": "lru"},  # type: ignore[arg-type]
+        observer={"name": "print", "to": "err"},  # type: ignore[arg-type]
+    )
+    assert (engine.scheduler, engine.kv_eviction, engine.observer) == (
+        "ljf:aging=2",
+        "lru",
+        ("print:to=err",),
+    )
+    assert ServerConfig(router={"name": "least-loaded"}).router == "least-loaded"  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r"scheduler: \{'aging': 2\} does not name a policy; expected a key"
+    ):
+        EngineConfig(scheduler={"aging": 2})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("kind", "spec"), [("scheduler", ""), ("kv", "1\n2"), ("observer", "a b")])
 def test_what_names_no_policy_is_told_with_its_option(served: Served, kind: str, spec: str) -> None:
     assert f"Error: {kind}: {spec!r} does not name a policy" in refused(run(f"--{kind}", spec))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -12,13 +13,16 @@ import pytest
 from click.testing import CliRunner, Result
 from installed_packages import lay_out, run, turnout
 
+from turnout import testing
 from turnout.cli.main import cli
+from turnout.cli.plugins.new import package_files
 from turnout.cli.plugins.skeletons import SKELETONS
 from turnout.core.registry.kinds import KINDS, OBSERVER_KIND
 from turnout.models.hub.resolve import resolve_model
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
 from turnout.scripts.make_model import copy_tokenizer
+from turnout.testing.suites.suite import is_slow
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +194,43 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     done = CliRunner().invoke(cli, ["plugins", "new", name, "--kind", "kv", "--folder", str(tmp_path)])
     assert done.exit_code == 2 and "is not a name" in done.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("kind", "name"), [("scheduler", "fcfs"), ("launcher", "local"), ("kv", "paged")])
+def test_a_name_that_another_package_has_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+    """Two plugins of a kind and name exclude each other."""
+    done = CliRunner().invoke(cli, ["plugins", "new", name, "--kind", kind, "--folder", str(tmp_path)])
+    assert done.exit_code == 2 and f"called '{name}' already; choose another name" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "made"),
+    [
+        ("decoding", "annotated", "AnnotatedDecoding"),
+        ("scheduler", "field", "FieldScheduler"),
+        ("model", "config-reader", "ConfigReaderModel"),
+        ("observer", "figures", "FiguresObserver"),
+        ("logits_processor", "none", "NoneLogitsProcessor"),
+        ("router", "field-router", "FieldRouter"),
+    ],
+)
+def test_a_class_has_no_name_that_its_module_uses_already(kind: str, name: str, made: str) -> None:
+    files = package_files(name, kind)
+    classes = {
+        node.name
+        for node in ast.parse(files[f"turnout_{name.replace('-', '_')}.py"]).body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert made in classes
+    assert f"class Test{made}(" in files[f"tests/test_turnout_{name.replace('-', '_')}.py"]
+
+
+@pytest.mark.parametrize("kind", SKELETONS)
+def test_slow_tests_are_spoken_of_where_there_are_some(kind: str) -> None:
+    suite = getattr(testing, SKELETONS[kind].suite)
+    has_some = any(is_slow(getattr(suite, name)) for name in dir(suite))
+    assert ("pytest -m slow" in package_files("mine", kind)["README.md"]) == has_some
 
 
 def test_names_may_have_dashes(tmp_path: Path) -> None:

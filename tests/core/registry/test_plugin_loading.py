@@ -140,7 +140,15 @@ def test_unknown_names_list_the_known_and_the_nearest() -> None:
         Registry.load().entry("schedule", "fcfs")
 
 
-@pytest.mark.parametrize("wanted", [1, 2, 4, "3", 2.5, None])
+@pytest.mark.parametrize("wanted", ["3", 2.5, None, True])
+def test_a_hook_api_that_is_no_integer_is_refused(monkeypatch: pytest.MonkeyPatch, wanted: object) -> None:
+    monkeypatch.setattr(hookspecs, "HOOK_API_VERSION", 3)
+    plugin = SimpleNamespace(register_schedulers=_register_good, turnout_hook_api=wanted)
+    with pytest.raises(PluginError, match=f"its turnout_hook_api is {wanted!r}; expected an integer, as 3"):
+        Registry.load(extra=[plugin]).create("scheduler", "SimpleNamespace")
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 4])
 def test_a_plugin_written_for_another_hook_api_is_refused(
     monkeypatch: pytest.MonkeyPatch, wanted: object
 ) -> None:

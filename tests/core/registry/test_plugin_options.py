@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -12,11 +13,18 @@ from turnout.core.errors import ConfigError
 from turnout.core.registry.options import Option, read_options
 
 
+class Grade(Enum):
+    GOOD = "good"
+    BEST = "best"
+
+
 def typed(
     aging: Annotated[float, Field(gt=0, description="Seconds until priority doubles.")],
     strict: bool = False,
     ladder: list[int] | None = None,
     mode: Literal["fast", "fair"] = "fair",
+    grade: Grade = Grade.GOOD,
+    shares: dict[str, float] | None = None,
     untyped=3,  # type: ignore[no-untyped-def]
     **rest: Any,
 ) -> None: ...
@@ -39,9 +47,16 @@ class Bare:
 
 
 def test_text_is_read_as_the_parameters_types() -> None:
-    values = {"aging": "2.0", "strict": "true", "ladder": "[1,2]", "mode": "fast", "untyped": "4"}
+    values = {
+        "aging": "2.0",
+        "strict": "true",
+        "ladder": "[1,2]",
+        "mode": "fast",
+        "untyped": "4",
+        "grade": "best",
+    }
     assert read_options(typed).validate(values) == {
-        "aging": 2.0, "strict": True, "ladder": [1, 2], "mode": "fast", "untyped": 4,
+        "aging": 2.0, "strict": True, "ladder": [1, 2], "mode": "fast", "untyped": 4, "grade": Grade.BEST,
     }  # fmt: skip
 
 
@@ -65,7 +80,9 @@ def test_only_what_is_given_is_passed_on() -> None:
     [
         (typed, {"aging": "soon"}, "aging: .*number.*'soon'"),
         (typed, {"aging": [1]}, "aging: .*number"),
-        (typed, {"aging": "1", "ladder": "[1"}, "ladder: .*list"),
+        (typed, {"aging": "1", "ladder": "[1"}, r"ladder: .*list, in JSON, such as \[1, 2\] \(given: '\[1'"),
+        (typed, {"aging": "1", "shares": "a"}, """shares: .*dictionary, in JSON, such as {"a": 1}"""),
+        (typed, {"aging": "1", "grade": "worse"}, "grade: .*'good' or 'best'"),
         (typed, {"aging": "-1"}, "aging: .*greater than 0"),
         (typed, {}, "'aging' must be given"),
         (typed, {"aging": "1", "agin": "1"}, "'agin'; known: aging, strict, ladder.*; did you mean 'aging'"),
@@ -95,6 +112,7 @@ def test_options_describe_themselves() -> None:
     assert described["strict"] == Option("strict", "bool", "false", "")
     assert described["ladder"] == Option("ladder", "list[int] | None", "null", "")
     assert described["mode"].default == "fair"
+    assert described["grade"] == Option("grade", "Literal['good', 'best']", "good", "")
 
 
 def test_an_option_may_be_called_like_a_method_of_pydantic() -> None:
