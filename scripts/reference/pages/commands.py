@@ -44,7 +44,7 @@ def _leaves(path: str, command: click.Command) -> Iterator[tuple[str, click.Comm
         context = click.Context(command)
         for name in command.list_commands(context):
             below = command.get_command(context, name)
-            if below is not None:
+            if below is not None and not below.hidden:
                 yield from _leaves(f"{path} {name}", below)
 
 
