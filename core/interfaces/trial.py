@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 __all__ = ["SESSION_HEADER", "Outcome", "RecordEnd", "Trial"]
@@ -41,6 +41,9 @@ class Trial(Protocol):
         """Ends the comparison: from now on, the arms no longer get their shares of requests."""
         ...
 
-    def results(self) -> dict[str, Any]:
-        """Returns the results so far, in JSON's types."""
+    def results(self, policy_faults: Mapping[str, int]) -> dict[str, Any]:
+        """Returns the results so far, in JSON's types.
+
+        policy_faults: by arm, answers of its scheduling policies that could not be carried out.
+        """
         ...

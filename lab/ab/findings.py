@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from turnout.lab.ab.tally import Tally
 from turnout.lab.compare.statistics.statistics import Logs
+from turnout.lab.results.failures import tell_policy_faults
 
 __all__ = ["findings"]
 
@@ -14,9 +15,10 @@ MIN_BLOCKS = 20
 """Blocks that it takes to tell whether successive ones are alike."""
 
 
-def findings(tallies: Mapping[str, Tally], logs: Logs) -> list[str]:
+def findings(tallies: Mapping[str, Tally], policy_faults: Mapping[str, int], logs: Logs) -> list[str]:
     """What to know of the arms' requests before their figures are trusted.
 
+    policy_faults: by arm, answers of its scheduling policies that could not be carried out.
     logs: one number a block: how one arm's figure compares with the other's, as a logarithm.
     """
     found = [
@@ -25,6 +27,7 @@ def findings(tallies: Mapping[str, Tally], logs: Logs) -> list[str]:
         for arm, tally in tallies.items()
         if tally.failed
     ]
+    found += [tell_policy_faults(arm, faults) for arm, faults in policy_faults.items() if faults]
     alike = _autocorrelation(logs) if len(logs) >= MIN_BLOCKS else 0.0
     if alike > 2 / math.sqrt(max(1, len(logs))):
         found.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -91,7 +91,7 @@ class LiveTrial:
 
     # -------------------------------------------------------------- the state of the test
 
-    def results(self) -> dict[str, Any]:
+    def results(self, policy_faults: Mapping[str, int]) -> dict[str, Any]:
         return {
             "base": self._base,
             "over": self._closed,
@@ -99,7 +99,7 @@ class LiveTrial:
             "block_seconds": self._size.seconds,
             "block_requests": self._size.requests,
             "requests": {arm: tally.as_json() for arm, tally in self._tallies.items()},
-            "findings": findings(self._tallies, log_ratios(self._pairs(_watched()))),
+            "findings": findings(self._tallies, policy_faults, log_ratios(self._pairs(_watched()))),
             "differences": {self._other: [row_as_json(row) for row in self._rows()]},
         }
 

@@ -47,6 +47,9 @@ class ArmState(msgspec.Struct):
     """Why it failed, else null."""
     restarts: int
     """Engines of it that were [lost and replaced](../how-to/serve.md#when-the-engine-dies)."""
+    policy_faults: int
+    """Answers of its scheduling policies that could not be carried out, so that its requests were served in
+    arrival order; counted by the engines that run."""
     session: str | None
     """A name for `X-Session-Id` that has a request served by this arm, while it serves."""
 
@@ -98,9 +101,19 @@ def _report(arms: Arms, trial: Trial) -> Response:
 
 def report_of(arms: Arms, trial: Trial) -> ABReport:
     """What is told of the arms."""
-    return ABReport([_state(arm, arms.sessions.get(arm.name)) for arm in arms.all], trial.results())
+    states = [_state(arm, arms.sessions.get(arm.name)) for arm in arms.all]
+    return ABReport(states, trial.results({state.name: state.policy_faults for state in states}))
 
 
 def _state(arm: ServedArm, session: str | None) -> ArmState:
-    restarts = arm.client.restarts
-    return ArmState(arm.name, dict(arm.changes), arm.share, arm.state, arm.reason, restarts, session)
+    stats = arm.client.stats
+    return ArmState(
+        name=arm.name,
+        changes=dict(arm.changes),
+        share=arm.share,
+        state=arm.state,
+        reason=arm.reason,
+        restarts=arm.client.restarts,
+        policy_faults=stats.policy_faults if stats is not None else 0,
+        session=session,
+    )

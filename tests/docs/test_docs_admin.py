@@ -31,7 +31,7 @@ TIMES = Document(ROOT / "docs" / "reference" / "deadlines-and-timing.md")
 
 def test_the_comparison_of_arms_has_its_fields() -> None:
     listed = {name for row in rows(DOCUMENT.section("The arms of a live test")) for name in code(row[0])}
-    results = LiveTrial("base", "long").results().keys() - {"differences"}
+    results = LiveTrial("base", "long").results({}).keys() - {"differences"}
     assert listed == results | {*ArmState.__struct_fields__}
 
 

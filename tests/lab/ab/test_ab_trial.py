@@ -23,6 +23,7 @@ class Traffic:
         self.random = Random(1)
         size = BlockSize(seconds=seconds, requests=requests)
         self.trial = LiveTrial("base", "long", size=size, clock=lambda: self.now)
+        self.policy_faults = {"base": 0, "long": 0}
 
     def request(self, arm: str, first: float = 0.1, each: float = 0.02, tokens: int = 10) -> None:
         leave = self.trial.arrived(arm)
@@ -46,7 +47,7 @@ class Traffic:
 
     @property
     def results(self) -> dict[str, Any]:
-        return json.loads(msgspec.json.encode(self.trial.results()))
+        return json.loads(msgspec.json.encode(self.trial.results(self.policy_faults)))
 
 
 def test_before_anything_has_come() -> None:
@@ -157,6 +158,13 @@ def test_when_an_arm_ends_so_do_the_measurements() -> None:
     results = traffic.results
     assert (results["over"], results["blocks"]) == (True, blocks)
     assert results["requests"]["base"]["requests"] == 1011
+
+
+def test_an_arm_whose_policy_fails_is_named() -> None:
+    traffic = Traffic()
+    traffic.policy_faults["long"] = 1
+    (finding,) = traffic.results["findings"]
+    assert finding.startswith("long: 1 answer of its scheduling policy could not be carried out")
 
 
 def test_blocks_that_resemble_their_neighbours_are_named() -> None:

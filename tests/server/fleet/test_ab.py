@@ -347,7 +347,19 @@ def test_what_is_wrong_is_named(two: RunningServer, body: dict[str, object], par
     assert states(two) == {"base": "serving", "long": "serving"}
 
 
-# ------------------------------------------------------------------ when one dies
+# ------------------------------------------------------------------ when one fails, or dies
+
+
+def test_an_arm_whose_policy_fails_is_found_in_the_report(start: Start) -> None:
+    """Its requests are served in arrival order, so that its figures say nothing of the policy."""
+    server = start(other=Other(engine={"scheduler": "raising"}))
+    for arm in ("base", "long"):
+        assert ask(server, sessions_of(arm, 1)[0]).status_code == 200
+    eventually(lambda: server.http.get(AB).json()["arms"][1]["policy_faults"])
+    report = server.http.get(AB).json()
+    assert report["arms"][0]["policy_faults"] == 0
+    (finding,) = report["comparison"]["findings"]
+    assert finding.startswith("long: ") and "of its scheduling policy could not be carried out" in finding
 
 
 def kill(server: RunningServer, arm: str) -> None:

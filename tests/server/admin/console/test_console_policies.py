@@ -80,17 +80,18 @@ def test_every_state_and_verdict_of_the_server_has_chinese_words(serve, open_pag
 def test_every_finding_of_the_server_is_in_chinese(serve, open_page) -> None:
     tally = Tally()
     tally.completed, tally.failed, tally.latest_error = 3, 2, "it fell\nagain"
-    said = findings({"fast": tally}, np.linspace(0, 1, 30))
-    assert len(said) == 2
+    said = findings({"fast": tally}, {"fast": 1_200}, np.linspace(0, 1, 30))
+    assert len(said) == 3
     told_of = report(["serving"], ["not measured yet"])
     told_of["comparison"]["findings"] = [*said, "another finding"]
     page = open_page(f"{serve(still({**told(), 'arms': told_of})).url}#policies", locale="zh-CN")
     shown = page.locator("#panel-policies p.bad")
     expect(shown.nth(0)).to_have_text("fast：5 个回答中有 2 个失败，最近一次的原因：it fell again")
-    expect(shown.nth(1)).to_contain_text("相邻区组彼此相似（自相关 0.")
-    expect(shown.nth(2)).to_have_text("another finding")
+    expect(shown.nth(1)).to_contain_text("fast：调度策略有 1,200 次结果无法执行，请求改按到达顺序处理")
+    expect(shown.nth(2)).to_contain_text("相邻区组彼此相似（自相关 0.")
+    expect(shown.nth(3)).to_have_text("another finding")
     page.locator("#language").select_option("en")
-    expect(shown.nth(1)).to_have_text(said[1])
+    expect(shown.nth(2)).to_have_text(said[2])
 
 
 def report(states: list[str], verdicts: list[str]) -> dict[str, Any]:

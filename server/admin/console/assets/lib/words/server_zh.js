@@ -39,6 +39,10 @@ export const PARTS = [
 export const FINDINGS = [
   [/^(.+): (\d+) of (\d+) answers failed, the latest because: ([^]*)$/, "$1：$3 个回答中有 $2 个失败，最近一次的原因：$4"],
   [
+    /^(.+): (\S+) answers? of its scheduling policy could not be carried out, and requests were served in arrival order instead; the log says why$/,
+    "$1：调度策略有 $2 次结果无法执行，请求改按到达顺序处理；原因见日志",
+  ],
+  [
     /^successive blocks are alike \(autocorrelation (\S+)\): they are not independent, and intervals are narrower than they should be$/,
     "相邻区组彼此相似（自相关 $1）：它们并不独立，区间比应有的更窄",
   ],
