@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from turnout.core.errors import RequestError
+from turnout.text.output.schema_keywords import ALL_TYPES, check_keywords
 from turnout.text.output.schemas import without_descriptions
 
-__all__ = ["ALL_TYPES", "ArgumentSchemas", "Property", "Shape", "given_values", "type_of"]
+__all__ = ["ArgumentSchemas", "Property", "Shape", "given_values", "type_of"]
 
-ALL_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 UNIONS = ("anyOf", "oneOf")
 MOST_SHAPES = 256
 """Ways to write one object that are told apart; a schema with more is too complex."""
-MOST_STEPS = 100
+MOST_REFERENCES = 100
 """References that are followed one after the other."""
+PARTS_A_STEP = 10
+"""Parts of a schema that take as long as a step to be written as a grammar."""
 WHOLE = "-whole"
 """The name of the whole schema among the definitions of a part."""
 TYPE_KEYWORDS = {
@@ -56,6 +60,23 @@ class ArgumentSchemas:
 
     def __init__(self, whole: Mapping[str, Any]) -> None:
         self.whole: Mapping[str, Any] = without_descriptions(whole)
+        self.steps = 0
+        """Steps that resolving it has taken in the last block of `limited`."""
+        self._most_steps = math.inf
+        self._known: dict[str, Schema] = {}
+        """What the references that were followed refer to."""
+
+    @contextmanager
+    def limited(self, steps: int) -> Iterator[None]:
+        """Raises RequestError in the block once resolving the schema takes more than so many steps.
+
+        A few lines of `allOf` and `anyOf` have millions of combinations. A step takes some microseconds.
+        """
+        self.steps, self._most_steps = 0, steps
+        try:
+            yield
+        finally:
+            self._most_steps = math.inf
 
     @cached_property
     def shapes(self) -> list[Shape]:
@@ -69,18 +90,18 @@ class ArgumentSchemas:
 
     def plain(self, schema: Schema) -> Mapping[str, Any]:
         """A schema without references and `allOf` at its top; `{"not": {}}` if nothing satisfies it."""
-        for _ in range(MOST_STEPS):
+        for _ in range(MOST_REFERENCES):
             if schema is True:
                 return {}
             if not isinstance(schema, Mapping):
                 return {"not": {}}
             if isinstance(reference := schema.get("$ref"), str):
                 others = {key: value for key, value in schema.items() if key != "$ref"}
-                schema = _both(self._referred(reference), others)
+                schema = self._both(self._referred(reference), others)
             elif isinstance(parts := schema.get("allOf"), list):
                 merged: Schema = {key: value for key, value in schema.items() if key != "allOf"}
                 for part in parts:
-                    merged = _both(merged, part)
+                    merged = self._both(merged, part)
                 schema = merged
             else:
                 return schema
@@ -88,16 +109,17 @@ class ArgumentSchemas:
 
     def branches(self, schema: Schema, depth: int = 0) -> Iterator[Mapping[str, Any]]:
         """The schemas without a union at their top, one of which a value must satisfy."""
-        if depth > MOST_STEPS:
+        if depth > MOST_REFERENCES:
             raise _endless()
         plain = self.plain(schema)
         union = next((name for name in UNIONS if isinstance(plain.get(name), list)), None)
         if union is None:
+            self._take(1 + _size(plain) // PARTS_A_STEP)
             yield plain
             return
         others = {key: value for key, value in plain.items() if key != union}
         for branch in plain[union]:
-            yield from self.branches(_both(others, branch), depth + 1)
+            yield from self.branches(self._both(others, branch), depth + 1)
 
     def types(self, schema: Schema) -> frozenset[str]:
         """The types of the values that a schema allows, as far as it tells them."""
@@ -115,10 +137,11 @@ class ArgumentSchemas:
 
     def alone(self, schema: Schema) -> Any:
         """A part of the schema that stands for itself: what it refers to comes with it."""
-        known = {key: self.whole[key] for key in DEFINITIONS if key in self.whole}
-        references = [*_references(schema), *_references(list(known.values()))]
         if next(_references(schema), None) is None:
             return schema
+        self._take(_size(self.whole) // PARTS_A_STEP)
+        known = {key: self.whole[key] for key in DEFINITIONS if key in self.whole}
+        references = [*_references(schema), *_references(list(known.values()))]
         if all(reference.startswith(tuple(f"#/{key}/" for key in known)) for reference in references):
             return {**schema, **known}
         return {**_moved(schema), "$defs": {WHOLE: _moved(self.whole)}}
@@ -130,9 +153,49 @@ class ArgumentSchemas:
                     if isinstance(value, Mapping):
                         yield Shape([Property(key, {"const": v}, True) for key, v in value.items()], False)
             elif "object" in _types(branch):
-                yield _shape(branch)
+                shape = _shape(branch)
+                self._take(len(shape.properties))
+                yield shape
+
+    def _both(self, one: Schema, other: Schema) -> Schema:
+        """A schema that holds what both hold, as far as keywords can be joined; the other's win."""
+        if one is False or other is False:
+            return False
+        if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+            return one if isinstance(one, Mapping) else other
+        self._take(1 + (len(one) + len(other)) // PARTS_A_STEP)
+        joined = {**one, **other}
+        for key in one.keys() & other.keys():
+            mine, theirs = one[key], other[key]
+            if key in ("properties", "$defs") and isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+                self._take((len(mine) + len(theirs)) // PARTS_A_STEP)
+                joined[key] = {**mine, **theirs}
+            elif key == "required" and isinstance(mine, list) and isinstance(theirs, list):
+                self._take((len(mine) + len(theirs)) // PARTS_A_STEP)
+                joined[key] = list(dict.fromkeys([*mine, *theirs]))
+            elif key in (*UNIONS, "allOf") and isinstance(mine, list) and isinstance(theirs, list):
+                self._take(len(mine) * len(theirs))
+                joined[key] = [{"allOf": [a, b]} for a in mine for b in theirs]
+        return joined
+
+    def _take(self, steps: int) -> None:
+        """Counts steps ahead of their work."""
+        self.steps += steps
+        if self.steps > self._most_steps:
+            raise RequestError(
+                "the schema is too intricate: its allOf, anyOf, oneOf and $ref make too many combinations; "
+                "simplify these, or offer fewer such tools at once",
+                "tools",
+            )
 
     def _referred(self, reference: str) -> Schema:
+        if reference not in self._known:
+            found = self._known[reference] = self._found(reference)
+            self._take(_size(found) // PARTS_A_STEP)
+            check_keywords(found)  # what is under no keyword of a schema was not checked with the whole
+        return self._known[reference]
+
+    def _found(self, reference: str) -> Schema:
         found: Any = self.whole
         for name in reference.removeprefix("#").split("/")[1:]:
             name = unquote(name).replace("~1", "/").replace("~0", "~")
@@ -189,46 +252,40 @@ def given_values(branch: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _named_types(branch: Mapping[str, Any]) -> frozenset[str]:
-    named = branch.get("type", ())
+    named = branch.get("type") or ()
     return frozenset([named] if isinstance(named, str) else named)
 
 
 def _shape(branch: Mapping[str, Any]) -> Shape:
     known = branch.get("properties") or {}
-    required = [name for name in branch.get("required") or () if isinstance(name, str)]
+    # An order is kept: it is that of the properties.
+    required = dict.fromkeys(branch.get("required") or ())
     # A schema that lists properties and says nothing of others means that there are none.
     others = branch.get("additionalProperties", "properties" not in branch)
     properties = [Property(name, schema, name in required) for name, schema in known.items()]
     rest = {} if others is False else others
-    properties += [Property(name, rest, True) for name in dict.fromkeys(required) if name not in known]
+    properties += [Property(name, rest, True) for name in required if name not in known]
     return Shape(properties, False if properties and others is True else others)
 
 
-def _both(one: Schema, other: Schema) -> Schema:
-    """A schema that holds what both hold, as far as keywords can be joined; the other's win."""
-    if one is False or other is False:
-        return False
-    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
-        return one if isinstance(one, Mapping) else other
-    joined = {**one, **other}
-    for key in one.keys() & other.keys():
-        mine, theirs = one[key], other[key]
-        if key in ("properties", "$defs") and isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-            joined[key] = {**mine, **theirs}
-        elif key == "required" and isinstance(mine, list) and isinstance(theirs, list):
-            joined[key] = list(dict.fromkeys([*mine, *theirs]))
-        elif key in (*UNIONS, "allOf") and isinstance(mine, list) and isinstance(theirs, list):
-            joined[key] = [{"allOf": [a, b]} for a in mine for b in theirs]
-    return joined
-
-
 def _references(schema: Schema) -> Iterator[str]:
+    for value in _inside(schema):
+        if isinstance(value, Mapping) and isinstance(reference := value.get("$ref"), str):
+            yield reference
+
+
+def _size(schema: Schema) -> int:
+    """How many values are in a schema; a long text counts as several."""
+    return sum(1 + len(value) // 4 if isinstance(value, str) else 1 for value in _inside(schema))
+
+
+def _inside(schema: Schema) -> Iterator[Any]:
+    """A schema and all values within it."""
     values: list[Any] = [schema]
     while values:
         value = values.pop()
+        yield value
         if isinstance(value, Mapping):
-            if isinstance(reference := value.get("$ref"), str):
-                yield reference
             values += value.values()
         elif isinstance(value, list):
             values += value

@@ -15,7 +15,8 @@ MODEL = "turnout-tiny"
 GREEDY = {"temperature": 0}
 """The client's newer versions have no argument for it."""
 ASKED: Any = [{"role": "user", "content": "How warm is it?"}]
-FAULTY = {"type": "object", "properties": {"a": {"type": "strin"}}}
+NO_NUMBER = {"type": "integer", "minimum": 3, "maximum": 1}
+FAULTY = {"type": "object", "properties": {"a": NO_NUMBER}, "required": ["a"]}
 TOOL: Any = {
     "name": "forecast",
     "description": "Weather.",
@@ -147,6 +148,10 @@ def test_more_tokens_than_fit_mean_as_many_as_fit(client: anthropic.Anthropic) -
         (
             {"tools": [{**TOOL, "input_schema": FAULTY}]},
             "tools[0].input_schema of 'forecast': the schema of a",
+        ),
+        (
+            {"tools": [{**TOOL, "input_schema": {"type": "object", "properties": [1]}}]},
+            "tools[0].input_schema of 'forecast': its keyword 'properties' should be an object of schemas",
         ),
         ({"messages": []}, "messages"),
         ({"extra_body": {"temperature": -1.0}}, "temperature"),

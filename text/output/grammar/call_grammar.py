@@ -25,10 +25,14 @@ from turnout.text.output.grammar.free_places import free_places
 from turnout.text.output.grammar.grammar_rules import GrammarRules, literal
 from turnout.text.output.grammar.value_grammar import ValueGrammar
 from turnout.text.output.grammar.xml_grammar import XmlGrammar
+from turnout.text.output.schema_keywords import check_keywords
 from turnout.text.output.schemas import constraint
 from turnout.text.output.tools import Tool
 
 __all__ = ["Wanted", "call_form", "call_grammar"]
+
+TOOL_STEPS, ALL_STEPS = 20_000, 100_000
+"""Steps that the schemas of one tool, and of all tools, may take to be resolved."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class _Grammar:
     calls: Calls | None
     wanted: Wanted
     rules: GrammarRules
+    steps_left: int = ALL_STEPS
 
     def text(self, within: Region | None) -> str:
         self.rules.add("start", self._start(within))
@@ -178,10 +183,17 @@ class _Grammar:
 
     def _tool(self, calls: Calls, number: int, tool: Tool) -> str:
         try:
-            return self.rules.add(tool_rule(number), self._call(calls, tool))
+            check_keywords(tool.parameters)
+            with tool.schemas.limited(min(TOOL_STEPS, self.steps_left)):
+                call = self._call(calls, tool)
+        except RecursionError:
+            what = "the schema is nested too deeply, perhaps by its references; nest its objects less"
+            raise RequestError(what, tool_rule(number)) from None
         except RequestError as error:
             error.param = tool_rule(number)
             raise
+        self.steps_left -= tool.schemas.steps
+        return self.rules.add(tool_rule(number), call)
 
     def _spaced(self, marker: str) -> str:
         """A marker, and what models write before it, such as Qwen's line break before ``</tool_call>``."""

@@ -26,7 +26,7 @@ def string_form(schema: Mapping[str, Any], *, strict: bool) -> str:
 
 
 def _parts(schema: Mapping[str, Any], strict: bool) -> Iterator[str]:
-    low, high = schema.get("minLength", 0), schema.get("maxLength")
+    low, high = schema.get("minLength") or 0, schema.get("maxLength")
     if low or high is not None:
         yield f"/(?s:.){{{int(low)},{'' if high is None else int(high)}}}/"
     if isinstance(pattern := schema.get("pattern"), str):

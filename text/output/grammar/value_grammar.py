@@ -116,7 +116,7 @@ class ValueGrammar:
         return self.rules.named(f"%json {literal(constraint(schema, strict=self.tool.strict))}")
 
     def _array(self, branch: Mapping[str, Any]) -> Iterator[str]:
-        least = int(branch.get("minItems", 0))
+        least = int(branch.get("minItems") or 0)
         most = None if branch.get("maxItems") is None else int(branch["maxItems"])
         first, rest = branch.get("prefixItems") or (), branch.get("items", {})
         if isinstance(rest, list):  # of older drafts

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from turnout.core.types.output_format import XmlCall
-from turnout.text.output.argument_schemas import ALL_TYPES, type_of
+from turnout.text.output.argument_schemas import type_of
 from turnout.text.output.reading.source import Malformed, Reading, Source
 from turnout.text.output.reading.values import NAMED, escaped
+from turnout.text.output.schema_keywords import ALL_TYPES
 from turnout.text.output.tools import Tool
 
 __all__ = ["read_arguments", "read_name"]

@@ -320,7 +320,7 @@ FAULTY: Any = {"type": "object", "properties": {"a": {"type": "strin"}}}
         ),
         (
             {"tools": [{**TOOL, "parameters": FAULTY}]},
-            r"tools\[0\]\.parameters of '\w+': .* Invalid type: strin",
+            r"tools\[0\]\.parameters of '\w+': its keyword 'type' should be one of .* not 'strin'",
         ),
     ],
 )

@@ -25,9 +25,14 @@ ASKED: Any = [{"role": "user", "content": "How warm is it?"}]
 FORECAST: Any = {"type": "function", "function": {"name": "forecast"}}
 
 NO_TYPE = {"type": "strin"}
+NO_NUMBER = {"type": "integer", "minimum": 3, "maximum": 1}
+"""The compiler alone finds that there is none."""
 FAULTY: Any = {
     "type": "function",
-    "function": {"name": "faulty", "parameters": {"type": "object", "properties": {"a": NO_TYPE}}},
+    "function": {
+        "name": "faulty",
+        "parameters": {"type": "object", "properties": {"a": NO_NUMBER}, "required": ["a"]},
+    },
 }
 
 
@@ -181,13 +186,24 @@ def test_functions_are_the_older_form_of_tools(client: openai.OpenAI) -> None:
         (
             {"tools": [*TOOLS, FAULTY]},
             FAULTY_SCHEMA,
-            "of 'faulty': the schema of a tool cannot be compiled: Inv",
+            "of 'faulty': the schema of a tool cannot be compiled: Uns",
         ),
         ({"tools": [*TOOLS, FAULTY], "tool_choice": {**FAULTY}}, FAULTY_SCHEMA, "of 'faulty': "),
         (
             {"tools": openai.omit, "functions": [{"name": "now"}, FAULTY["function"]]},
             "functions[1].parameters",
             "of 'faulty': ",
+        ),
+        (
+            {"tools": [*TOOLS, function("f", NO_TYPE)]},
+            FAULTY_SCHEMA,
+            "of 'f': its keyword 'type' should be one of array, boolean, integer, null, number, object, "
+            "string, or a list of these, not 'strin'",
+        ),
+        (
+            {"tools": [*TOOLS, function("f", {"type": "string", "minLength": "x"})]},
+            FAULTY_SCHEMA,
+            "of 'f': its keyword 'minLength' should be a whole number that is not negative, not 'x'",
         ),
         (
             {"tools": [function("f", {"enum": [2**60]}, strict=True)]},

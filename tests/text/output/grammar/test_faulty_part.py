@@ -15,7 +15,8 @@ from turnout.text.output.tools import Tool
 
 REGISTRY = Registry.load()
 FORMATS = {entry.name: REGISTRY.create("format", entry.name) for entry in REGISTRY.usable("format")}
-NO_TYPE = {"type": "object", "properties": {"b": {"type": "strin"}}}
+NO_NUMBER = {"type": "integer", "minimum": 3, "maximum": 1}
+NONE = {"type": "object", "properties": {"b": NO_NUMBER}, "required": ["b"]}
 
 
 def tool(name: str, schema: object = True) -> Tool:
@@ -31,15 +32,16 @@ def found(format: OutputFormat, wanted: Wanted) -> FaultyPart | None:
 
 def writes_json(format: OutputFormat) -> bool:
     """Whether values are written as JSON, which the compiler reads schemas for."""
-    return format.calls is not None and "%json" in call_grammar(format, Wanted([tool("f", NO_TYPE)]), {})
+    return format.calls is not None and "%json" in call_grammar(format, Wanted([tool("f", NONE)]), {})
 
 
 @pytest.mark.parametrize("format", [name for name, format in FORMATS.items() if writes_json(format)])
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_tool_is_named(format: str, number: int) -> None:
-    tools = [tool(f"f{each}", NO_TYPE if each == number else True) for each in range(3)]
+    tools = [tool(f"f{each}", NONE if each == number else True) for each in range(3)]
     part = found(FORMATS[format], Wanted(tools))
-    assert part == FaultyPart(tool_rule(number), "Invalid type: strin") and tool_of_rule(part.tool) == number
+    assert part is not None and part.tool == tool_rule(number) and tool_of_rule(part.tool) == number
+    assert part.reason.startswith("Unsatisfiable schema: ")
 
 
 def test_a_keyword_that_the_format_cannot_hold_is_its_tools() -> None:
