@@ -62,5 +62,15 @@ def _parts(item: Mapping[str, Any]) -> list[Item]:
     said = item.get("role") == "assistant"
     content = item.get("content") or ""
     parts = [{"text": content}] if isinstance(content, str) else content
-    form: Item = {"type": "output_text", "annotations": []} if said else {"type": "input_text"}
-    return [{**form, "text": part["text"]} for part in parts]
+    return [_part(part, said) for part in parts]
+
+
+def _part(part: Mapping[str, Any], said: bool) -> Item:
+    """A text; or a refusal, which the assistant alone has. said: it is the assistant's."""
+    refused = part.get("type") == "refusal"
+    text = part["refusal" if refused else "text"]
+    if not said:
+        return {"type": "input_text", "text": text}
+    if refused:
+        return {"type": "refusal", "refusal": text}
+    return {"type": "output_text", "annotations": [], "text": text}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ DESCRIBING = frozenset(
     }
 )
 """Keywords that forbid nothing. They may be long, and a form's size is bounded."""
+SLASHES = re.compile(r"(\\[^/])|\\?/", re.DOTALL)
+"""What is escaped, such as a backslash before a slash; or a slash, which may be escaped already."""
 
 
 def constraint(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def answer_expression(form: StructuredOutputs) -> str | None:
     if form.choice is not None:
         return "(" + " | ".join(json.dumps(text, ensure_ascii=False) for text in form.choice) + ")"
     if form.regex is not None:
-        return "/" + form.regex.replace("/", r"\/") + "/"
+        return "/" + SLASHES.sub(lambda found: found[1] or r"\/", form.regex) + "/"
     return None
 
 

@@ -9,9 +9,10 @@ import warnings
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
+from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.text.output.expressions import compiled_parts, whole_expression
 from turnout.text.output.grammar.string_forms import string_form
-from turnout.text.output.schemas import constraint
+from turnout.text.output.schemas import answer_expression, constraint
 
 BYTES = LLTokenizer("byte")
 NONE = [
@@ -46,6 +47,15 @@ def may_be(pattern: str, text: str) -> bool:
     if form != "/(?s:.)*/":
         assert as_it_stands == in_json
     return in_json
+
+
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [("a/b", "a/b"), (r"a\/b", "a/b"), (r"[\/.]", "/"), (r"a\\/b", r"a\/b"), (r"a\\\/b", r"a\/b")],
+)
+def test_a_slash_may_be_escaped_in_the_form_of_an_answer(regex: str, text: str) -> None:
+    """Beside tools, `\\/`, as JavaScript prints it, was a backslash and the end of the expression."""
+    assert follows(f"start: {answer_expression(StructuredOutputs(regex=regex))}", text)
 
 
 @pytest.mark.parametrize("pattern", NONE)

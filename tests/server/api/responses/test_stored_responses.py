@@ -123,6 +123,24 @@ def test_input_items_come_in_pages(client: openai.OpenAI) -> None:
     assert everything[: len(items)] == listed and len(everything) == len(items) + len(response.output) + 1
 
 
+def test_a_refusal_is_kept_as_one(client: openai.OpenAI) -> None:
+    """It was a 500: a refusal has its text under another name than other parts."""
+    refusal = {"type": "refusal", "refusal": "I'd rather not."}
+    items: Any = [
+        {"role": "user", "content": ASKED},
+        {"role": "assistant", "content": [refusal, {"type": "output_text", "text": "Sorry."}]},
+        {"role": "user", "content": [refusal]},
+    ]
+    response = ask(client, items)
+    said, asked = list(client.responses.input_items.list(response.id, order="asc"))[1:]
+    assert said.content[0].to_dict() == refusal and said.content[1].text == "Sorry."
+    assert asked.content[0].to_dict() == {"type": "input_text", "text": refusal["refusal"]}
+    more = ask(client, "more", previous_response_id=response.id)
+    answered = {"role": "assistant", "content": response.output_text}
+    whole = [*items, answered, {"role": "user", "content": "more"}]
+    assert more.usage.input_tokens == ask(client, whole, store=False).usage.input_tokens
+
+
 def test_a_background_response_ends_by_itself(client: openai.OpenAI) -> None:
     begun = ask(client, background=True)
     assert begun.status == "in_progress" and begun.background is True and begun.output == []
