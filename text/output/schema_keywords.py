@@ -27,9 +27,9 @@ def check_keywords(schema: Any) -> None:
     A null stands for no keyword: some libraries write what is empty so. What no grammar reads is not checked.
     """
     for part in parts_of(schema):
-        for key in part.keys() & KEYWORDS.keys():
-            value, kind = part[key], KEYWORDS[key]
-            if value is not None and not kind.has(value):
+        for key, value in part.items():
+            kind = KEYWORDS.get(key)
+            if kind is not None and value is not None and not kind.has(value):
                 raise RequestError(f"its keyword {key!r} should be {kind.name}, not {value!r:.80}", "tools")
 
 
