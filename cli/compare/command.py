@@ -237,8 +237,8 @@ def _text(arms: Sequence[Arm], file: Path | None, tokens: int) -> QualityText | 
     if not arms_to_measure(arms):
         if file is not None:
             raise ConfigError(
-                "--quality-text has no arm to judge: the arms have the same model, quantization, dtype, "
-                "device and KV dtype"
+                "--quality-text has no arm to judge: the arms have the same model, overrides, quantization, "
+                "dtype, device and KV dtype"
             )
         return None
     if not tokens:

@@ -11,7 +11,7 @@ from turnout.runner.policies import build_kv
 
 __all__ = ["different_predictions", "predicting_options"]
 
-DECIDING = ("model", "revision", "quantization", "dtype", "device")
+DECIDING = ("model", "revision", "hf_overrides", "quantization", "dtype", "device")
 KV = ("kv", "block_size", "kv_cache_dtype", "plugins_folder", "disable_plugin")
 """The KV backend, its options, and the plugins to find it among."""
 BESIDE = (
@@ -20,7 +20,9 @@ BESIDE = (
     "gpu_kernels",
     "gpu_memory_utilization",
     "memory_share",
+    "model_impl",
     "strict_plugins",
+    "trust_remote_code",
 )
 """What else is needed to compute predictions as they are served."""
 

@@ -12,6 +12,7 @@ from turnout.lab.arms import parse_arms
 from turnout.lab.compare.agreement import Finding, check
 from turnout.lab.compare.comparison import compare
 from turnout.lab.compare.experiment import Experiment
+from turnout.lab.compare.runs.predictions import different_predictions, predicting_options
 from turnout.lab.compare.runs.run import Run
 from turnout.lab.compare.runs.simulated import SimulatedRuns
 
@@ -41,6 +42,14 @@ def test_another_model_may_say_something_else_and_the_reader_knows_that_answers_
     assert finding.text == (
         "outputs of base and big are not compared: they differ in model, what is kept of keys and values"
     )
+
+
+def test_what_the_judge_of_predictions_loads_is_what_the_arms_serve() -> None:
+    """Keys in place of the model's own, and what runs it, were left out: other predictions were measured."""
+    options = {"hf_overrides": '{"rope_theta": 2.0}', "model_impl": "transformers", "trust_remote_code": True}
+    assert predicting_options(EngineConfig(**options)) == options  # type: ignore[arg-type]
+    overridden = EngineConfig(hf_overrides=options["hf_overrides"])  # type: ignore[arg-type]
+    assert different_predictions(EngineConfig(), overridden) == ["hf_overrides"]
 
 
 FORGETFUL = """
