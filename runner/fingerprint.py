@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,8 @@ SAMPLE = 64 * 2**10
 
 
 def fingerprint(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSetup) -> str:
-    """Returns ``turnout-VERSION-HASH`` of what decides tokens: weights, dtype, device, kernels, policies.
+    """Returns ``turnout-VERSION-HASH`` of what decides tokens: weights, dtype, device, kernels, policies,
+    the model's configuration with what overrides it, and how ranks divide its sums.
 
     What only decides when tokens come is left out, as the scheduler.
     """
@@ -48,8 +50,16 @@ def _computing(config: EngineConfig, setup: ComputeSetup) -> Iterator[bytes]:
     kernels = type(setup.context.kernels).__name__ if native is None else native.variant
     chosen = config.model_impl, config.quantization, config.kv, config.kv_cache_dtype, config.decoding
     computed = device.type, machine, str(setup.dtype), kernels, torch.__version__
-    for part in (*computed, *chosen, *config.logits_processor):
+    for part in (*computed, *chosen, *config.logits_processor, *_division(config)):
         yield str(part).encode()
+    if config.hf_overrides is not None:
+        yield json.dumps(json.loads(config.hf_overrides), sort_keys=True).encode()
+
+
+def _division(config: EngineConfig) -> Iterator[str]:
+    """How ranks divide sums, whose order decides bits. The stages of a pipeline divide none."""
+    if (parts := config.tensor_parallel_size) > 1:
+        yield f"{parts} ranks" + ", whole experts" * config.enable_expert_parallel
 
 
 def _weights(folder: Path) -> Iterator[bytes]:

@@ -21,7 +21,17 @@ def of(**options: object) -> str:
     return fingerprint(config, checkpoint, ComputeSetup.chosen(config, checkpoint.spec))
 
 
-@pytest.mark.parametrize("options", [{}, {"scheduler": "sjf"}, {"max_num_seqs": 3}, {"kv_eviction": "lfu"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scheduler": "sjf"},
+        {"max_num_seqs": 3},
+        {"kv_eviction": "lfu"},
+        {"pipeline_parallel_size": 2},
+        {"enable_expert_parallel": True},
+    ],
+)
 def test_what_only_decides_when_changes_nothing(options: dict[str, object]) -> None:
     assert of(**options) == of()
 
@@ -34,10 +44,20 @@ def test_what_only_decides_when_changes_nothing(options: dict[str, object]) -> N
         {"kv": "paged:dtype=int8"},
         {"kv_cache_dtype": "int8"},
         {"decoding": "beam"},
+        {"hf_overrides": {"rope_theta": 20000}},
+        {"tensor_parallel_size": 2},
     ],
 )
 def test_what_decides_tokens_changes_it(options: dict[str, object]) -> None:
     assert of(**options) != of()
+
+
+def test_how_overrides_are_written_changes_nothing() -> None:
+    assert of(hf_overrides='{"a":1,"b":2}') == of(hf_overrides={"b": 2, "a": 1}) != of(hf_overrides={"a": 1})
+
+
+def test_ranks_that_have_whole_experts_sum_in_another_order() -> None:
+    assert of(tensor_parallel_size=2, enable_expert_parallel=True) != of(tensor_parallel_size=2)
 
 
 def test_it_is_the_weights_not_their_place(tmp_path: Path) -> None:
