@@ -168,7 +168,10 @@ class PrefixAnnouncer(Protocol):
         ...
 
     def announce(self) -> None:
-        """Notes from now on what may be attached to, and what no longer."""
+        """Begins to note what may be attached to, and what no longer; called again for another listener.
+
+        `AllBlocksCleared` comes first, then what is in memory, as far as the cache knows its tokens.
+        """
         ...
 
     def announced(self) -> list[BlockEvent]:

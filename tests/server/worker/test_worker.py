@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 from asking import COMPLETIONS, events
-from running_server import RunningServer, eventually
+from running_server import RunningServer, eventually, running
 from worker_process import Connect, StartWorker
+
+from turnout.config import EngineConfig, ServerConfig
+from turnout.core.interfaces.router import Routable
+from turnout.text.tokenizer import Tokenizer
 
 BODY = {"prompt": "abcdefg", "max_tokens": 120, "user": "brisk"}
 EXPECTED = ("abcdefg" * 20)[:120]
@@ -107,6 +111,25 @@ async def main(url, keys):
 asyncio.run(main(*sys.argv[1:]))
 """
 """A server that changes what it can, and leaves in the middle of a stream."""
+
+
+def test_the_next_server_of_a_worker_learns_which_prefixes_are_cached(
+    worker: StartWorker, tokenizer: Tokenizer, keys: Path
+) -> None:
+    """Its router sent requests anywhere: the worker's engine had told the server before."""
+    one, prompt = worker(), "x" * 70
+    config = ServerConfig(replica=[one.url], replica_key_file=str(keys), router="score")
+
+    def cached(server: RunningServer, tokens: list[int]) -> int:
+        (replica,) = server.fleet.replicas
+        return replica.view.cached(Routable("", tokens, 1))
+
+    with running(tokenizer, EngineConfig(model="echo"), config) as first:
+        tokens = first.post("/tokenize", prompt=prompt).json()["tokens"]
+        first.post(COMPLETIONS, prompt=prompt, max_tokens=1)
+        eventually(lambda: cached(first, tokens) == 64)
+    with running(tokenizer, EngineConfig(model="echo"), config) as second:
+        eventually(lambda: cached(second, tokens) == 64)
 
 
 @pytest.mark.slow

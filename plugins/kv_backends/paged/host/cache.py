@@ -210,8 +210,11 @@ class PagedCache:
 
     def announce(self) -> None:
         if self._announcements is None:
-            self._announcements = Announcements(self.block_size)
+            self._announcements = Announcements(self.block_size, self._blocks.block_of)
             self._blocks.on_forgotten = self._announcements.forgotten
+        self._announcements.begin_anew()
+        for sequence in self._holders.values():
+            self._announce_prefix(sequence)
 
     def announced(self) -> list[BlockEvent]:
         return self._announcements.drain() if self._announcements is not None else []
@@ -280,6 +283,8 @@ class PagedCache:
         if self._swap.of(sequence.id):
             self._register(sequence, 0)
             self._swap.forget(sequence.id, len(self._groups))
+        elif start and self._announcements is not None:
+            self._announce_prefix(sequence)
         if self._prefix_caching and sequence.request.timing.scheduled is None:
             prompt = len(sequence.request.prompt)
             self._lookups += prompt
@@ -299,6 +304,12 @@ class PagedCache:
         if self._announcements is not None:
             spec = sequence.request.spec
             self._announcements.registered(hashes, first, sequence.tokens, spec.cache_salt)
+
+    def _announce_prefix(self, sequence: TokenSequence) -> None:
+        """Tells which part of a sequence is found by its hashes, as far as that has not been told."""
+        assert self._announcements is not None
+        hashes, salt = self._hashes[sequence.id], sequence.request.spec.cache_salt
+        self._announcements.registered(hashes, len(hashes), sequence.tokens, salt)
 
     def _holdings(self, sequences: Iterable[TokenSequence]) -> list[BlockHolding]:
         return [
