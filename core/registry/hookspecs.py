@@ -121,7 +121,7 @@ def register_admissions(register: Register) -> None:
 
 @hookspec
 def register_routers(register: Register) -> None:
-    """Offers routers (`Router`), which choose among several engines, with ``turnout simulate --router``."""
+    """Offers routers (`Router`), which choose among several engines, with ``--router``."""
 
 
 @hookspec
