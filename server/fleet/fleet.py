@@ -22,7 +22,7 @@ import msgspec
 from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
 from turnout.core.engine.client import TakesAtOnce
-from turnout.core.errors import ConfigError, Overloaded
+from turnout.core.errors import ConfigError, EngineGone, Overloaded, TurnoutError
 from turnout.core.interfaces.router import Routable, Router
 from turnout.core.logs import about, current_request
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply
@@ -44,6 +44,8 @@ from turnout.server.http.records.record import tracing
 __all__ = ["Fleet", "FleetError", "Launch", "arrived"]
 
 logger = logging.getLogger(__name__)
+
+UNLOADED = "the model's engines have been unloaded; ask again"
 
 
 class Fleet(Replicas):
@@ -76,9 +78,15 @@ class Fleet(Replicas):
             self._launch_all(self._journal)
 
     def _launch_all(self, journal: AdminJournal) -> None:
-        for place in self._places:
-            order = ReplicaOrder(next(self._names), journal, Place(place))
-            self.replicas.append(self._launched(order))
+        """Start a replica at each place: all, or none where the system has no room for one."""
+        try:
+            for place in self._places:
+                order = ReplicaOrder(next(self._names), journal, Place(place))
+                self.replicas.append(self._launched(order))
+        except (OSError, TurnoutError):
+            self.kill()
+            self.replicas.clear()
+            raise
 
     # -------------------------------------------------------------- what the engines report
 
@@ -196,7 +204,7 @@ class Fleet(Replicas):
     def begin(self, stream: RequestStream) -> None:
         """Have an engine serve a request. Raises EngineGone, Overloaded."""
         replica = self._choose(stream.spec)
-        replica.client.check()
+        replica.check()
         self._put(stream, replica)
 
     def leave(self, stream: RequestStream) -> None:
@@ -214,9 +222,11 @@ class Fleet(Replicas):
 
     async def admin(self, command: AdminCommand) -> Reply:
         """Have all engines carry a command out; those that are not there are told when they start."""
-        asked = [replica.client for replica in self.replicas if replica.condition in ("serving", "draining")]
-        asked = asked or [replica.client for replica in self.replicas]
-        reply = merged_reply(await asyncio.gather(*(client.admin(command) for client in asked)))
+        if not self.replicas:
+            raise EngineGone(UNLOADED)
+        asked = [replica for replica in self.replicas if replica.condition in ("serving", "draining")]
+        asked = asked or self.replicas
+        reply = merged_reply(await asyncio.gather(*(replica.admin(command) for replica in asked)))
         if self.rollout is not None and not reply.error_kind:
             self.rollout.note(command)
         return reply
@@ -224,10 +234,13 @@ class Fleet(Replicas):
     def _choose(self, request: RequestSpec, among: Sequence[FleetReplica] | None = None) -> FleetReplica:
         """The replica for a request: one that serves, else one whose next engine the request will wait for.
 
-        Where there is neither, one that says why it takes no requests.
+        Where there is neither, one that says why it takes no requests. Raises EngineGone if there is none.
         """
         some = self.replicas if among is None else among
-        able = [replica for replica in some if replica.serves] or [r for r in some if r.takes] or some
+        able = [replica for replica in some if replica.serves] or [r for r in some if r.takes]
+        able = able or [replica for replica in some if replica.client.failure is None] or [*some]
+        if not able:
+            raise EngineGone(UNLOADED)
         if len(able) == 1:
             return able[0]
         views = [replica.view for replica in able]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
+from turnout.core.errors import EngineGone
 from turnout.core.interfaces.router import Replica, Routable
-from turnout.core.types.messages import Stats
+from turnout.core.types.messages import AdminCommand, Reply, Stats
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.engine.client import Place, ProcessClient
@@ -105,6 +106,20 @@ class FleetReplica:
         if self.client.stats is not self._told:
             self._view = self._viewed()
         return self._view
+
+    def check(self) -> None:
+        """Raise EngineGone if it has no engine, Overloaded if it may be given no other request now."""
+        self.client.check()
+        self._check_started()
+
+    async def admin(self, command: AdminCommand) -> Reply:
+        """As `EngineClient.admin` says."""
+        self._check_started()
+        return await self.client.admin(command)
+
+    def _check_started(self) -> None:
+        if self.condition == "starting":
+            raise EngineGone("the engine is still starting; try again later")
 
     def attach(self, stream: RequestStream) -> None:
         """Have the engine serve a request, and count it."""

@@ -112,11 +112,23 @@ class Replicas(FleetReport):
         changes = json.dumps(generation.all_changes) if place and generation.all_changes else ""
         try:
             replica = self._launched(ReplicaOrder(name, generation.journal, Place(place, changes)))
+            self._prepare(replica, generation)
         except (OSError, TurnoutError) as error:
-            raise FleetError(f"no process can be started for replica {name!r}: {error}") from None
-        replica.prepare(generation)
+            message = f"no process can be started for replica {name!r}: {error}"
+            self._fail(name, message)
+            raise FleetError(message) from None
+        self._vacate(name)
         self.replicas.append(replica)
         return replica
+
+    @staticmethod
+    def _prepare(replica: FleetReplica, generation: Generation) -> None:
+        """Tell the engine what to build; end it where its launcher fails. Raises PluginError."""
+        try:
+            replica.prepare(generation)
+        except TurnoutError:
+            replica.client.kill()
+            raise
 
     def _check_no_rollout(self) -> None:
         if self.rollout is not None and self.rollout.busy:
@@ -135,6 +147,9 @@ class Replicas(FleetReport):
 
     def remove(self, name: str) -> FleetReplica:
         """Drain a replica, and end its engine after the last request. Raises FleetError."""
+        stay = [other for other in self.replicas if other.name != name and not other.leaving]
+        if self.named(name).condition == "failed" and not stay:
+            raise FleetError(f"replica {name!r} is the last one that stays; add another first, or restart it")
         return self._leaving(name, self._remove)
 
     def restart(self, name: str) -> FleetReplica:
@@ -199,6 +214,10 @@ class Replicas(FleetReport):
         await replica.client.gone()
         if len(self.replicas) > 1 and not replica.client.dismissed:
             logger.error("replica %s has failed: %s", replica.name, replica.client.failure)
+        self._end_if_failed()
+
+    def _end_if_failed(self) -> None:
+        """Have `gone` return if no engine is left, and none is to come."""
         if self.failure is not None:
             self._gone.set()
 
@@ -208,6 +227,7 @@ class Replicas(FleetReport):
         except TurnoutError as error:
             if not replica.client.dismissed:
                 logger.error("%s", error)
+            self._end_if_failed()
             return
         logger.info("replica %s serves", replica.name)
 
@@ -239,11 +259,30 @@ class Replicas(FleetReport):
         """As `end`, of one whose end the log tells otherwise."""
         await self._last_request_of(replica)
         self._take_off(replica)
+        self._end_if_failed()
+        await replica.client.close(reason)
+
+    async def make_room(self, replica: FleetReplica, reason: str = REPLACED) -> None:
+        """As `discard`, of one that stays listed until `launch` starts another like it: the fleet waits."""
+        await self._last_request_of(replica)
+        replica.replaced = True
         await replica.client.close(reason)
 
     async def _last_request_of(self, replica: FleetReplica) -> None:
         while not replica.client.idle and replica.client.failure is None:
             await asyncio.sleep(POLL_SECONDS)
+
+    def _vacate(self, name: str) -> None:
+        for replica in [each for each in self.replicas if each.name == name]:
+            self._take_off(replica)
+
+    def _fail(self, name: str, reason: str) -> None:
+        """List a replica as failed whose next engine cannot be started; it can be restarted or removed."""
+        for replica in self.replicas:
+            if replica.name == name:
+                replica.replaced = replica.leaving = False
+                replica.client.failure = reason
+        self._end_if_failed()
 
     def _take_off(self, replica: FleetReplica) -> None:
         with suppress(ValueError):  # asked for twice
@@ -252,10 +291,7 @@ class Replicas(FleetReport):
             self._prefixes.forget(replica.name)
 
     async def _replace(self, replica: FleetReplica) -> None:
-        await self._last_request_of(replica)
-        replica.replaced = True
-        await replica.client.close(REPLACED)
-        self._take_off(replica)
+        await self.make_room(replica)
         try:
             if replica.client.place:  # the worker may be away for a while
                 await self.bring_back(replica)

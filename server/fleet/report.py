@@ -24,7 +24,8 @@ class FleetReport:
 
     @property
     def failure(self) -> str | None:
-        reasons = [replica.client.failure for replica in self.replicas]
+        """Why no engine is left; None while one is, or is to take the place of another."""
+        reasons = [None if each.replaced else each.client.failure for each in self.replicas]
         return None if None in reasons else next(iter(reasons), None)
 
     @property

@@ -70,7 +70,8 @@ class Rollout:
     @property
     def replaced(self) -> int:
         """Replicas of the target's generation that have served."""
-        return sum(each.started and each.generation is self.target for each in self._fleet.replicas)
+        there = [each for each in self._fleet.replicas if each.started and not each.replaced]
+        return sum(each.generation is self.target for each in there)
 
     def note(self, command: AdminCommand) -> None:
         """Remember, for the engines of both generations that start later, a command that was carried out."""
@@ -166,7 +167,7 @@ class Rollout:
         await self._until_it_can_go(old)
         drained = old.draining
         await self._drain(old)
-        ending = self._fleet.in_background(self._fleet.end(old, REPLACED))
+        ending = self._fleet.in_background(self._fleet.make_room(old))
         try:
             await asyncio.shield(ending)
             await self._started(target, like=old, drained=drained)
@@ -198,9 +199,10 @@ class Rollout:
             ready = await self._fleet.start_replica(new)
             _check_ready(self._fleet.ready, ready)
         except BaseException:
-            new.draining = True
-            ending = self._fleet.in_background(self._fleet.discard(new, "its engine cannot be used"))
-            await asyncio.shield(ending)
+            new.draining, new.replaced = True, like is not None
+            reason = "its engine cannot be used"
+            work = self._fleet.discard(new, reason) if like is None else self._fleet.make_room(new, reason)
+            await asyncio.shield(self._fleet.in_background(work))
             raise
         target.follow(ready)
         return new
