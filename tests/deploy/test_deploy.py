@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from turnout.config import EngineConfig, ServerConfig
+from turnout.scripts.metric_families import families
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASES = ("server", "workers", "ray")
@@ -97,6 +98,15 @@ def test_one_place_names_the_image_of_the_server_and_its_workers(tmp_path: Path)
 def test_pods_are_added_where_requests_wait() -> None:
     scaler = rendered("server")["HorizontalPodAutoscaler/turnout"]["spec"]
     assert [metric["pods"]["metric"]["name"] for metric in scaler["metrics"]] == ["num_requests_waiting"]
+
+
+def test_metrics_that_the_scaler_names_are_those_of_the_server() -> None:
+    """It named vLLM's, which a server has only by `--metrics-names`."""
+    texts = [path.read_text() for path in (DEPLOY / "kubernetes").rglob("*.yaml")]
+    named = [name for text in texts for name in re.findall(r"\b(?:turnout|vllm):[a-z_]+", text)]
+    assert named == ["turnout:num_requests_waiting"]
+    served = {name for family in families().values() for name, _ in family.series}
+    assert served.issuperset(named)
 
 
 def test_arguments_are_options() -> None:
