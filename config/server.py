@@ -146,8 +146,8 @@ class ServerConfig(Config):
         25,
         ge=0,
         allow_inf_nan=False,
-        description="Seconds that running requests get to end after Ctrl-C or SIGTERM; a second signal ends "
-        "them at once.",
+        description="Seconds that running requests get to end after Ctrl-C, SIGTERM or SIGHUP; a second "
+        "signal ends them at once.",
     )
     """See [how a server stops](../how-to/serve.md#shut-down)."""
     ab: Texts = Field(

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 __all__ = [
@@ -21,10 +21,12 @@ __all__ = [
     "no_collections",
     "open_standard_streams",
     "quick_turns",
+    "stop_signals",
     "stop_signals_blocked",
 ]
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C in a terminal, a supervisor's stop, and the end of the terminal."""
 NEW_OBJECTS = 10_000
 """How many more there are until a collection, which looks at them in a millisecond."""
 DESCRIPTORS = 24
@@ -127,9 +129,15 @@ def exit_with_spawner() -> None:
         _exit_after(parent.join)
 
 
+def stop_signals() -> Sequence[signal.Signals]:
+    """Returns the signals at which a server is to stop: SIGHUP only unless ``nohup`` has it ignored."""
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [number for number in STOP_SIGNALS if hangs_up or number != signal.SIGHUP]
+
+
 @contextmanager
 def stop_signals_blocked() -> Iterator[None]:
-    """Blocks Ctrl-C and SIGTERM in this thread, and in each child process that it starts meanwhile until the
+    """Blocks `STOP_SIGNALS` in this thread, and in each child process that it starts meanwhile until the
     child calls `ignore_stop_signals`: while it imports its libraries it could not ignore them itself."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
@@ -139,8 +147,8 @@ def stop_signals_blocked() -> Iterator[None]:
 
 
 def ignore_stop_signals() -> None:
-    """Ignores Ctrl-C in a terminal and a supervisor's SIGTERM, which may come here too: the process that
-    started this one says when to stop. Only the main thread may call this."""
+    """Ignores `STOP_SIGNALS`, which a terminal or a supervisor may send here too: the process that started
+    this one says when to stop. Only the main thread may call this."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

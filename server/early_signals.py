@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a server starts, until its event loop handles them."""
+"""Ctrl-C, SIGTERM and SIGHUP while a server starts, until its event loop handles them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Never
+
+from turnout.core.process import stop_signals
 
 __all__ = ["EarlySignals", "early_signals"]
 
@@ -18,14 +19,16 @@ class EarlySignals:
     def __init__(self) -> None:
         self.came = False
 
-    def interrupt(self, number: int, frame: FrameType | None) -> Never:
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.came and number == signal.SIGHUP:  # as in `Signals`
+            return
         self.came = True
         raise KeyboardInterrupt
 
 
 @contextmanager
 def early_signals() -> Iterator[EarlySignals]:
-    """Either signal ends the block, and what it raises then goes no further.
+    """Each signal ends the block, and what it raises then goes no further.
 
     Most of a start is imports, and an interrupt in the middle of one may come out of a library as an error
     of its own (of pydantic, a SchemaError), or not at all: so the block asks `EarlySignals.came` at its end.
@@ -33,7 +36,7 @@ def early_signals() -> Iterator[EarlySignals]:
     """
     early, unraisable = EarlySignals(), sys.unraisablehook
     sys.unraisablehook = lambda lost: None if lost.exc_type is KeyboardInterrupt else unraisable(lost)
-    previous = {number: signal.signal(number, early.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, early.interrupt) for number in stop_signals()}
     try:
         yield early
     except KeyboardInterrupt:  # by `interrupt`, or by Ctrl-C once the event loop has ended

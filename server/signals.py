@@ -1,4 +1,4 @@
-"""Handles Ctrl-C and SIGTERM: the first signal asks the server to stop, the next one ends it at once."""
+"""Handles Ctrl-C, SIGTERM and SIGHUP: the first one asks the server to stop, the next ends it at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Sequence
 
+from turnout.core.process import stop_signals
 from turnout.server.engine.client import SHUTTING_DOWN
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.http.connections.http_server import HttpServer
@@ -21,8 +22,8 @@ class Signals:
         """The HTTP server to stop, once there is one."""
         self._fleets = fleets
         self._stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+        for number in stop_signals():
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
 
     @property
     def stopping(self) -> bool:
@@ -33,8 +34,9 @@ class Signals:
         """Wait for a signal."""
         await self._stop.wait()
 
-    def _signalled(self) -> None:
-        if self.stopping:
+    def _signalled(self, number: signal.Signals) -> None:
+        # The end of a terminal may come twice: from the system, and from the shell.
+        if self.stopping and number != signal.SIGHUP:
             self._end_now()
         self._stop.set()
 

@@ -23,7 +23,7 @@ EXIT_SECONDS = 2.0
 class Child:
     """The child reads from a pipe that this process holds, and exits when the pipe closes.
 
-    It shares standard error with this process, so that its last messages are seen. Ctrl-C and SIGTERM are
+    It shares standard error with this process, so that its last messages are seen. Signals to stop are
     blocked in it until it calls `ignore_stop_signals`.
     """
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from contextlib import suppress
 
 from turnout.config import EngineConfig
 from turnout.core.interfaces.launcher import EngineOrder
 from turnout.core.logs import LogStyle, start_logging
+from turnout.core.process import stop_signals
 from turnout.server.engine.client import FACTORY
 from turnout.server.worker.door import Door
 from turnout.server.worker.keys import kept_keys
@@ -28,7 +28,10 @@ def run_worker(
     *,
     factory: str = FACTORY,
 ) -> None:
-    """Run until Ctrl-C or SIGTERM. Raises TurnoutError where the engine or the address cannot be used."""
+    """Run until Ctrl-C, SIGTERM or SIGHUP.
+
+    Raises TurnoutError where the engine or the address cannot be used.
+    """
     start_logging(log, process="worker")
     keys, made = kept_keys(key_file)
     if made:
@@ -49,6 +52,6 @@ def run_worker(
 
 async def _until_signalled(worker: Worker) -> None:
     task = asyncio.ensure_future(worker.run())
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     await task

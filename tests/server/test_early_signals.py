@@ -10,7 +10,7 @@ import pytest
 
 from turnout.server.early_signals import early_signals
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -26,8 +27,8 @@ sys.exit(serve(EngineConfig(model=model), config, factory=factory))
 """
 
 Launch = Callable[..., ServerProcess]
-BY_EITHER = pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+BY_EACH = pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGHUP]
 )
 
 
@@ -36,7 +37,7 @@ def launch(folder: Path) -> Iterator[Launch]:
     """launch(shutdown_timeout, replicas, **options): `options` are the process's."""
     launched: list[ServerProcess] = []
 
-    def launch(timeout: float, replicas: int = 1, **options: bool) -> ServerProcess:
+    def launch(timeout: float, replicas: int = 1, **options: Any) -> ServerProcess:
         launched.append(ServerProcess(SCRIPT, folder, timeout, replicas, **options))
         return launched[-1]
 
@@ -72,7 +73,7 @@ def ask(url: str) -> httpx.Response:
     return httpx.post(f"{url}/v1/completions", json={"prompt": "b", "max_tokens": 1}, timeout=20)
 
 
-@BY_EITHER
+@BY_EACH
 def test_what_runs_may_end_and_what_is_new_is_refused(launch: Launch, number: signal.Signals) -> None:
     """Every stream ended with an error at once."""
     server = launch(20)
@@ -133,7 +134,7 @@ def test_a_server_without_requests_does_not_wait(launch: Launch) -> None:
     assert time.monotonic() - started < 3
 
 
-@BY_EITHER
+@BY_EACH
 def test_supervisors_that_signal_the_engine_too(launch: Launch, number: signal.Signals) -> None:
     """As a terminal does, and systemd: the engine's process must stay for the requests that may end."""
     server = launch(20, start_new_session=True)
@@ -142,3 +143,28 @@ def test_supervisors_that_signal_the_engine_too(launch: Launch, number: signal.S
     assert stream.text() == 60 * "a"
     assert server.wait() == 0
     assert "another engine" not in server.text()
+
+
+def test_a_terminal_that_closes_may_say_so_twice(launch: Launch) -> None:
+    """The system tells the group, and the shell each of its jobs. SIGHUP ended the server at once."""
+    server = launch(20)
+    stream = Stream(server.url(), 60)
+    for _ in range(2):
+        server.popen.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+    assert stream.text() == 60 * "a"
+    assert server.wait() == 0
+
+
+def ignore_hangups() -> None:
+    """As `nohup` does."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def test_a_server_under_nohup_outlives_its_terminal(launch: Launch) -> None:
+    server = launch(20, preexec_fn=ignore_hangups, start_new_session=True)
+    url = server.url()
+    os.killpg(server.popen.pid, signal.SIGHUP)
+    time.sleep(0.5)
+    assert ask(url).status_code == 200
+    assert server.popen.poll() is None

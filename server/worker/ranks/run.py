@@ -7,6 +7,7 @@ import signal
 import threading
 
 from turnout.core.logs import LogStyle, start_logging
+from turnout.core.process import stop_signals
 from turnout.server.worker.door import Door
 from turnout.server.worker.keys import kept_keys
 from turnout.server.worker.ranks.host import RankHost
@@ -17,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 def run_rank_worker(listen: str, key_file: str, log: LogStyle) -> None:
-    """Take ranks until Ctrl-C or SIGTERM. Raises TurnoutError where the address cannot be used."""
+    """Take ranks until Ctrl-C, SIGTERM or SIGHUP. Raises TurnoutError where the address cannot be used."""
     start_logging(log, process="worker")
     keys, made = kept_keys(key_file)
     if made:
         logger.info("made %s; copy it to the machine of rank 0 for --rank-key-file", key_file)
     door = Door(listen, keys.public, keys.secret, keys.public)
     stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         signal.signal(number, lambda *_: stopped.set())
     try:
         logger.info("listening at %s for ranks", door.url)
