@@ -6,14 +6,18 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from turnout.core.errors import TurnoutError
 
 __all__ = [
     "STOP_SIGNALS",
     "bar_disabled",
     "check_descriptors",
+    "check_temporary_folder",
     "exit_with_parent",
     "exit_with_spawner",
     "freeze_garbage",
@@ -172,3 +176,16 @@ def check_descriptors() -> None:
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def check_temporary_folder() -> None:
+    """Raises TurnoutError unless temporary files can be made, as for the sockets between processes."""
+    try:
+        with tempfile.TemporaryFile():
+            pass
+    except OSError as error:
+        raise TurnoutError(
+            f"no temporary file can be made: {error.strerror}. The server's processes meet in a folder for "
+            "such files; set TMPDIR to one that can be written, or mount one at /tmp (in Kubernetes: an "
+            "emptyDir)"
+        ) from None

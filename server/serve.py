@@ -10,6 +10,7 @@ from pathlib import Path
 from turnout.config import EngineConfig, ModelConfig, ServerConfig
 from turnout.core.errors import ModelError
 from turnout.core.logs import LogStyle, start_logging
+from turnout.core.process import check_temporary_folder
 from turnout.core.registry.registry import Registry
 from turnout.plugins.launchers.local import Local
 from turnout.server.early_signals import EarlySignals, early_signals
@@ -27,6 +28,7 @@ from turnout.server.fleet.models.plan import ModelPlan
 from turnout.server.fleet.places import Places
 from turnout.server.fleet.replica import ReplicaOrder
 from turnout.server.http.access.keys import check_keys
+from turnout.server.http.connections.accepting import check_open_files
 from turnout.server.http.connections.listening import Listener, listening
 from turnout.server.storage.stores import check_storage
 from turnout.text.chat_template import given_template
@@ -42,7 +44,7 @@ def serve(
     *,
     factory: str = FACTORY,
 ) -> int:
-    """Serve until Ctrl-C or SIGTERM; returns the exit code, 0. With `ab`, two engines are compared.
+    """Serve until Ctrl-C, SIGTERM or SIGHUP; returns the exit code, 0. With `ab`, two engines are compared.
 
     With `models`, these are served in place of `engine_config`. A single model's processes are started first,
     because their imports and its weights take longest; everything else happens meanwhile. Raises TurnoutError
@@ -51,6 +53,7 @@ def serve(
     start_logging(LogStyle(server_config.log_level, server_config.log_format), process="server")
     check_keys(server_config)
     check_storage(server_config)
+    check_open_files(server_config)
     check_api_workers(server_config, models=bool(models))
     configs = [model.engine for model in models] or [engine_config]
     for template in {config.chat_template for config in [*configs, *([ab.config] if ab else ())]} - {None}:
@@ -90,14 +93,17 @@ class StartedModel:
         *,
         asleep: bool = False,
     ) -> StartedModel:
-        """Starts them, unless they are to be asleep. Raises ConfigError, OSError.
+        """Starts them, unless they are to be asleep. Raises TurnoutError, OSError.
 
         numbers: those that the engines of all models have, by which they divide NUMA nodes.
         """
         registry = Registry.of(model.engine)
         places = Places.of(registry, model.engine, model.server)
-        if numbers is not None and isinstance(places.launcher, Local):
-            places.launcher.numbers = numbers
+        if isinstance(places.launcher, Local):
+            if numbers is not None:
+                places.launcher.numbers = numbers
+            if places.here:
+                check_temporary_folder()
         fleets = [start_fleet(arm, registry, places, model.server, factory, asleep=asleep) for arm in arms]
         return cls(model, fleets, places)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from turnout.config import EngineConfig
 from turnout.core.interfaces.launcher import EngineOrder
 from turnout.core.logs import LogStyle, start_logging
-from turnout.core.process import stop_signals
+from turnout.core.process import check_temporary_folder, stop_signals
 from turnout.server.engine.client import FACTORY
 from turnout.server.worker.door import Door
 from turnout.server.worker.keys import kept_keys
@@ -33,6 +33,7 @@ def run_worker(
     Raises TurnoutError where the engine or the address cannot be used.
     """
     start_logging(log, process="worker")
+    check_temporary_folder()
     keys, made = kept_keys(key_file)
     if made:
         logger.info("made %s; copy it to the server's machine for --replica-key-file", key_file)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -189,6 +190,15 @@ def test_a_host_of_another_machine() -> None:
     """What to change was said to be the port."""
     with pytest.raises(TurnoutError, match=r"192\.0\.2\.1 port 0: .*; choose another with --host"):
         serve(EngineConfig(), ServerConfig(host="192.0.2.1", port=0))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_folder_for_temporary_files(workers: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error came as a traceback."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+    with pytest.raises(TurnoutError, match=r"\['/nowhere'\]\. .*; set TMPDIR to one .* emptyDir"):
+        serve(EngineConfig(model=str(folder)), ServerConfig(port=0, api_workers=workers))
 
 
 def test_a_model_that_cannot_be_served(launch: Launch, folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from turnout.config import EngineConfig, ServerConfig
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.interfaces.launcher import Death
+from turnout.core.process import check_temporary_folder
 from turnout.core.types.messages import Ready
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.fronts.front import Front
@@ -240,9 +241,10 @@ def _share_of(server: ServerConfig) -> ServerConfig:
 
 
 def check_api_workers(server: ServerConfig, *, models: bool) -> None:
-    """Raises ConfigError for what several processes cannot serve together; `models`: several of them."""
+    """Raises TurnoutError for what several processes cannot serve; `models`: several of them."""
     if server.api_workers == 1:
         return
+    check_temporary_folder()
     refused = {
         "several models": models,
         "--ab": bool(server.ab),

@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import resource
 import socket
 import ssl
 from collections.abc import Callable, Sized
 
+from turnout.config import ServerConfig
 from turnout.core.clock import monotonic
+from turnout.core.errors import TurnoutError
 from turnout.server.http.connections.tls import Certificates
 from turnout.server.http.connections.waiting import GRACE_SECONDS, WaitingConnections
 
-__all__ = ["AT_ONCE", "take_connections", "usable_descriptors"]
+__all__ = ["AT_ONCE", "check_open_files", "take_connections", "usable_descriptors"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,8 @@ MAX_DESCRIPTORS = 65536
 """More than one process can serve, and few enough for every system to grant."""
 RESERVED_DESCRIPTORS = 64
 """Descriptors for everything but connections; two engines and their successors take half of these."""
+LEAST_CONNECTIONS = 16
+"""With fewer, a browser and a monitor take turns. The server refuses to start then."""
 HANDSHAKE_SECONDS = 10.0
 """Time that a client has to begin TLS."""
 POLL_SECONDS = 0.05
@@ -39,7 +44,35 @@ connection counts twice: as one that arrives, and as one that is open."""
 
 
 def usable_descriptors() -> int:
-    """The descriptors that connections may take, after raising the process's limit as far as allowed.
+    """The descriptors that connections may take, after raising the process's limit as far as allowed."""
+    return max(1, _open_files() - RESERVED_DESCRIPTORS)
+
+
+def check_open_files(config: ServerConfig) -> None:
+    """Raises TurnoutError where `ulimit -n` leaves hardly any connection.
+
+    Warns where it leaves fewer than the user has asked for.
+    """
+    allowed, wanted = _open_files(), math.ceil(config.max_connections / config.api_workers)
+    usable, needed = allowed - RESERVED_DESCRIPTORS, RESERVED_DESCRIPTORS + min(LEAST_CONNECTIONS, wanted)
+    if allowed < needed:
+        raise TurnoutError(
+            f"a process may open {allowed} files here, but the server needs {needed} or more, "
+            f"{RESERVED_DESCRIPTORS} of them for its engines; raise the limit of open files "
+            "(`ulimit -n 4096`, or LimitNOFILE in a systemd unit)"
+        )
+    if usable < wanted and "max_connections" in config.model_fields_set:
+        logger.warning(
+            "--max-connections %d is cut to %d, as a process may open %d files here; raise the limit of open "
+            "files (`ulimit -n`) for more",
+            config.max_connections,
+            usable * config.api_workers,
+            allowed,
+        )
+
+
+def _open_files() -> int:
+    """How many files the process may open, after raising its limit as far as allowed.
 
     Shells set the limit low (``ulimit -n`` is often 1024, on macOS 256) for the sake of programs that use
     `select`.
@@ -50,7 +83,7 @@ def usable_descriptors() -> int:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, (MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft) - RESERVED_DESCRIPTORS)
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 async def take_connections(

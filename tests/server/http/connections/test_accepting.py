@@ -13,8 +13,12 @@ import httpx
 import pytest
 from test_serve import Launch, launch
 
+from turnout.config import ServerConfig
+from turnout.core.errors import TurnoutError
+from turnout.server.http.connections import accepting
 from turnout.server.http.connections.accepting import (
     RESERVED_DESCRIPTORS,
+    check_open_files,
     take_connections,
     usable_descriptors,
 )
@@ -131,3 +135,27 @@ def test_the_limit_is_raised_as_far_as_it_may_be(limits: tuple[int, int]) -> Non
     most = usable_descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft > 256 and hard == limits[1] and most == soft - RESERVED_DESCRIPTORS
+
+
+def test_too_few_open_files_refuse_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server started under `ulimit -n 64`, and served a single connection at a time."""
+    monkeypatch.setattr(accepting, "_open_files", lambda: 64)
+    with pytest.raises(
+        TurnoutError, match=r"may open 64 files here, but the server needs 80 or more.*`ulimit -n"
+    ):
+        check_open_files(ServerConfig())
+    monkeypatch.setattr(accepting, "_open_files", lambda: 80)
+    check_open_files(ServerConfig())
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [({"max_connections": 500}, 1), ({"max_connections": 64}, 0), ({}, 0)]
+)
+def test_max_connections_that_are_cut_are_told(
+    asked: dict[str, int], told: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(accepting, "_open_files", lambda: 128)
+    check_open_files(ServerConfig(**asked))  # type: ignore[arg-type]
+    assert (
+        caplog.text.count("--max-connections 500 is cut to 64, as a process may open 128 files here") == told
+    )
