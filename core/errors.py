@@ -22,6 +22,7 @@ TurnoutError
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self, TypeVar
@@ -44,6 +45,7 @@ __all__ = [
     "StorageError",
     "TurnoutError",
     "UnknownPlugin",
+    "as_no_room",
     "as_plugin_errors",
     "describe_error",
     "did_you_mean",
@@ -52,6 +54,9 @@ __all__ = [
     "shortened",
 ]
 
+
+NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "failed to map segment")
+"""What torch and the loader of libraries say where the system gives them no memory."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -175,13 +180,43 @@ def describe_error(error: BaseException) -> str:
 
 @contextmanager
 def as_plugin_errors(plugin: str) -> Iterator[None]:
-    """Turns errors raised in the block, other than TurnoutErrors, into a PluginError that names `plugin`."""
+    """Turns errors raised in the block, other than TurnoutErrors, into a PluginError that names `plugin`.
+
+    Where the system gave the plugin no memory, the error is `NoRoom`.
+    """
     try:
         yield
     except (TurnoutError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # as `plugin_errors` has it, such as `sys.exit`
+        if _lacks_memory(error):
+            raise _no_room(plugin, error) from error
         raise PluginError(f"{plugin} failed: {describe_error(error)}") from error
+
+
+@contextmanager
+def as_no_room(who: str) -> Iterator[None]:
+    """Turns the errors of a block to which the system gave no memory into a NoRoom that names `who`."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, TurnoutError) or not _lacks_memory(error):
+            raise
+        raise _no_room(who, error) from error
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    told = isinstance(error, RuntimeError | ImportError) and any(text in str(error) for text in NO_MEMORY)
+    return told or isinstance(error, MemoryError)
+
+
+def _no_room(who: str, error: BaseException) -> NoRoom:
+    return NoRoom(
+        f"{who} got too little memory ({describe_error(error)}); take a smaller model or --kv-memory, free "
+        "memory, or raise the process's limit (`ulimit -v`)"
+    )
 
 
 def map_numbered(what: str, make: Callable[[T], R], items: Sequence[T]) -> list[R]:

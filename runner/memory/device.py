@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnout.core.errors import ConfigError
-from turnout.runner.memory.host_memory import free_host_memory
+from turnout.runner.memory.host_memory import free_address_space, free_host_memory
 
 __all__ = ["choose_device", "choose_dtype", "free_memory"]
 
@@ -57,7 +57,7 @@ def _is_fast(dtype: str, device: torch.device) -> bool:
 
 
 def free_memory(device: torch.device) -> int:
-    """Returns the bytes that could be allocated now; on a CPU within the control group's limit."""
+    """Returns the bytes that could be allocated now; on a CPU within the limits of group and process."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return free_host_memory()
+    return min(free_host_memory(), free_address_space())

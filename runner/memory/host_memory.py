@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import psutil
 
 from turnout.runner.memory.control_groups import control_groups
 
-__all__ = ["free_host_memory"]
+__all__ = ["free_address_space", "free_host_memory"]
 
 UNLIMITED = 2**63
 FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
@@ -20,6 +21,14 @@ CACHES = ("inactive_file", "active_file")
 def free_host_memory() -> int:
     """Returns the bytes that could be allocated now, within the limits of this process's control groups."""
     return min([int(psutil.virtual_memory().available), *map(_room, control_groups("memory"))])
+
+
+def free_address_space() -> int:
+    """Returns the bytes that this process alone may still map, within `ulimit -v`."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return UNLIMITED
+    return max(0, most - int(psutil.Process().memory_info().vms))
 
 
 def _room(group: Path) -> int:

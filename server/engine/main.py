@@ -17,7 +17,15 @@ from typing import NoReturn
 import zmq
 
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError, NoRoom, PluginError, PolicyError, TurnoutError, describe_error
+from turnout.core.errors import (
+    ConfigError,
+    NoRoom,
+    PluginError,
+    PolicyError,
+    TurnoutError,
+    as_no_room,
+    describe_error,
+)
 from turnout.core.loading_progress import progress_to
 from turnout.core.logs import LogStyle, start_logging
 from turnout.core.plugin_faults import blamed, fault_message, plugin_errors
@@ -82,12 +90,15 @@ def _channel(context: zmq.Context[zmq.Socket[bytes]], address: str) -> EngineCha
 
 def _assemble(factory: str) -> Assembled | None:
     """Build the engine; None if the parent has gone without sending a configuration."""
-    build = _import(factory)
+    with as_no_room("the engine"):
+        build = _import(factory)
     line = sys.stdin.buffer.readline()
     if not line:
         return None
     exit_with_parent()
-    return build(EngineConfig.model_validate_json(line))
+    config = EngineConfig.model_validate_json(line)
+    with as_no_room("the engine"):
+        return build(config)
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
-from turnout.core.errors import ModelError, PolicyError, as_plugin_errors
+from turnout.core.errors import ModelError, NoRoom, PolicyError, as_no_room, as_plugin_errors
 from turnout.server.engine.main import _explain
 
 
@@ -34,3 +36,34 @@ def test_what_others_raised_is_logged_with_its_line(
         assert _explain(error) == told
     assert any(record.exc_info for record in caplog.records) == logged
     assert ('raise KeyError("what")' in caplog.text) == (told[:6] == "theirs")
+
+
+@pytest.mark.parametrize("blame", [as_plugin_errors, as_no_room])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 2.00 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes."),
+        OSError(12, "Cannot allocate memory"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+    ids=["Python's", "torch's", "the system's", "a library's"],
+)
+def test_too_little_memory_is_no_fault_of_a_plugin(
+    blame: Callable[[str], AbstractContextManager[None]], error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under `ulimit -v` it was a PluginError with a traceback."""
+    with (
+        pytest.raises(NoRoom, match=r"^theirs got too little memory \(.*`ulimit -v`\)$") as caught,
+        blame("theirs"),
+    ):
+        raise error
+    assert _explain(caught.value) == str(caught.value)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ModelError("config.json is missing")])
+def test_other_errors_stay_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, as_no_room("the engine"):
+        raise error
+    assert caught.value is error

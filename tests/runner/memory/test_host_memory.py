@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from turnout.runner.memory import control_groups
+from turnout.runner.memory.device import free_memory
 from turnout.runner.memory.host_memory import free_host_memory
 
 MIB = 2**20
@@ -67,3 +70,13 @@ def test_what_files_take_is_given_up_when_it_is_needed(root: Path) -> None:
     stat = f"anon {50 * MIB}\ninactive_file {600 * MIB}\nactive_file {200 * MIB}\n"
     group(root, VERSION_2, 1000 * MIB, 900 * MIB, stat)
     assert free_host_memory() == 900 * MIB
+
+
+def test_a_process_is_held_to_its_address_space(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The KV pool was larger than `ulimit -v` allows, and the engine failed."""
+    used = psutil.Process().memory_info().vms
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (used + 512 * MIB, resource.RLIM_INFINITY))
+    assert 256 * MIB < free_memory(torch.device("cpu")) < 768 * MIB
+    assert free_host_memory() == 4096 * MIB, "other processes have limits of their own"
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (used // 2, resource.RLIM_INFINITY))
+    assert free_memory(torch.device("cpu")) == 0
