@@ -8,7 +8,7 @@ from pydantic import Field
 
 from turnout.config.fields import Config, Listed, PathText, PluginText, Texts
 from turnout.config.model_names import ModelNames
-from turnout.config.web_names import Hosts, Origins
+from turnout.config.web_names import Address, Hosts, Origins
 from turnout.core import limits
 from turnout.core.sizes import ByteSize
 
@@ -18,7 +18,7 @@ __all__ = ["ServerConfig"]
 class ServerConfig(Config):
     """The configuration of a server around the engine: its address, keys, limits and live test."""
 
-    host: str = Field("127.0.0.1", description="Address to bind.")
+    host: Address = Field("127.0.0.1", description="Address to bind.")
     """The default answers on this machine only; `0.0.0.0` answers on all interfaces, and `::` by IPv6 too:
     then set an API key."""
     port: int = Field(

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from turnout.config.fields import Listed
 
-__all__ = ["Hosts", "Origins"]
+__all__ = ["Address", "Hosts", "Origins"]
 
 ANY = "*"
 NAME = r"[a-z0-9_-]+(\.[a-z0-9_-]+)*"
@@ -57,3 +57,11 @@ def _host(given: str) -> str:
 
 Hosts = Annotated[Listed, AfterValidator(_hosts)]
 Origins = Annotated[Listed, AfterValidator(_origins)]
+
+
+def _without_brackets(host: str) -> str:
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+Address = Annotated[str, AfterValidator(_without_brackets)]
+"""A host's name or address; one by IPv6 may have the brackets that it has in a URL."""

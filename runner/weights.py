@@ -65,8 +65,8 @@ def _check_room(checkpoint: Checkpoint, context: ComputeContext) -> None:
         kind = str(dtype).removeprefix("torch.")
         raise NoRoom(
             f"the weights take {format_bytes(needed)} in {kind}, but {device} has {format_bytes(free)} free; "
-            "take a smaller model, --quantization, a smaller --dtype, or free memory, which `ulimit -v` bounds, "
-            "too"
+            "take a smaller model, --quantization, a smaller --dtype, or free memory, which `ulimit -v` also "
+            "bounds"
         )
 
 

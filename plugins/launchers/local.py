@@ -15,7 +15,7 @@ from turnout.core.interfaces.launcher import EngineAddress, EngineOrder, Launche
 from turnout.plugins.launchers.begun_file import BegunFile
 from turnout.plugins.launchers.child import Child
 
-__all__ = ["Local", "LocalEngine"]
+__all__ = ["MAX_PATH_BYTES", "Local", "LocalEngine"]
 
 ENGINE = "turnout.server.engine.main"
 """The module that an engine's process runs."""

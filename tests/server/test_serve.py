@@ -201,6 +201,16 @@ def test_no_folder_for_temporary_files(workers: int, folder: Path, monkeypatch: 
         serve(EngineConfig(model=str(folder)), ServerConfig(port=0, api_workers=workers))
 
 
+def test_a_temporary_folder_whose_path_is_too_long(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of the sockets of API workers came as a traceback."""
+    (deep := tmp_path / ("x" * 100)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(TurnoutError, match=r"x, is too long .* --api-workers; set TMPDIR to a shorter one"):
+        serve(EngineConfig(model=str(folder)), ServerConfig(port=0, api_workers=2))
+
+
 def test_a_model_that_cannot_be_served(launch: Launch, folder: Path, tmp_path: Path) -> None:
     """The engine was told to end while it was leaving already, and put a traceback before the error."""
     (tmp_path / "config.json").write_text("{}")

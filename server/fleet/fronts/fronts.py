@@ -18,6 +18,7 @@ from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.interfaces.launcher import Death
 from turnout.core.process import check_temporary_folder
 from turnout.core.types.messages import Ready
+from turnout.plugins.launchers.local import MAX_PATH_BYTES
 from turnout.server.fleet.fleet import Fleet
 from turnout.server.fleet.fronts.front import Front
 from turnout.server.fleet.fronts.messages import CloseDoors, Describe
@@ -245,6 +246,11 @@ def check_api_workers(server: ServerConfig, *, models: bool) -> None:
     if server.api_workers == 1:
         return
     check_temporary_folder()
+    if len(f"{tempfile.gettempdir()}/turnout-12345678/inside".encode()) > MAX_PATH_BYTES:
+        raise TurnoutError(
+            f"the path of the folder for temporary files, {tempfile.gettempdir()}, is too long for the "
+            "sockets of --api-workers; set TMPDIR to a shorter one"
+        )
     refused = {
         "several models": models,
         "--ab": bool(server.ab),

@@ -226,6 +226,11 @@ def test_all_interfaces_by_ipv6_are_those_by_ipv4_too(start: Start) -> None:
         assert httpx.get(f"http://{address}:{port}/admin/kv").status_code == 200
 
 
+def test_an_address_by_ipv6_may_have_the_brackets_of_a_url() -> None:
+    """The name was not known."""
+    assert [ServerConfig(host=host).host for host in ("[::1]", "::1", "[::]")] == ["::1", "::1", "::"]
+
+
 # ------------------------------------------------------------------ Unix sockets
 
 
