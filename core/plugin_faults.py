@@ -10,14 +10,27 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from turnout.core.errors import TurnoutError
 from turnout.core.fault_table import fault_of
 
-__all__ = ["PluginFaults", "blame", "blamed", "fault_message", "name_plugin", "plugin_errors", "title_of"]
+__all__ = [
+    "PluginFaults",
+    "at_most",
+    "blame",
+    "blamed",
+    "fault_message",
+    "name_plugin",
+    "plugin_errors",
+    "title_of",
+]
+
+T = TypeVar("T")
 
 _NOT_THEIRS: Final = (KeyboardInterrupt, GeneratorExit)
 """The user's interrupt and the end of a generator are none of a plugin's doing. All else that a plugin raises
@@ -46,6 +59,14 @@ def plugin_errors(*others: type[BaseException]) -> tuple[type[BaseException], ..
     if raised is None or issubclass(raised, _NOT_THEIRS):
         return (Exception, *others)
     return (raised, *others)
+
+
+def at_most(count: int, answers: Iterable[T]) -> Iterator[T]:
+    """Yields what a plugin answered. Raises ValueError for more than `count`: an iterator may never end."""
+    left = iter(answers)
+    yield from islice(left, count)
+    for _ in left:
+        raise ValueError(f"gave more than {count} answers; expected no more than it was asked for")
 
 
 def name_plugin(plugin: object, title: str) -> None:

@@ -21,7 +21,7 @@ from turnout.core.engine.figures import checked_number
 from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.logs import about
-from turnout.core.plugin_faults import PluginFaults, plugin_errors
+from turnout.core.plugin_faults import PluginFaults, at_most, plugin_errors
 from turnout.core.types.decision import Chosen, Completion, Continuation, Retry, resolve_tokens
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Logits
@@ -122,7 +122,7 @@ class DecodingDispatch:
     def _draft(self, decoding: Decoding, sequences: Mapping[TokenSequence, None]) -> None:
         try:
             most = decoding.rows - 1  # memory is planned for no more rows of logits
-            for sequence, draft_tokens in decoding.draft(list(sequences)):
+            for sequence, draft_tokens in at_most(len(sequences), decoding.draft(list(sequences))):
                 if sequence not in sequences:
                     raise ValueError(f"drafted for {sequence!r}, which it was not asked about")
                 if len(draft_tokens) > most:
@@ -182,6 +182,9 @@ class DecodingDispatch:
 
         Raises ValueError for decisions about other requests.
         """
+        if decoding in self._thorough and not isinstance(decisions, Chosen):
+            # Twice what can be right: the check of a request then names what is wrong with its decisions.
+            decisions = at_most(2 * sum(request.width for request in requests), decisions)
         continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
         others: dict[Request, Completion | Retry] = {}
         for decision in decisions:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from turnout.core.interfaces.scheduling import Entry
 from turnout.core.types.request import RequestView
+from turnout.core.types.views import View
 
-__all__ = ["Order", "Stretch"]
+__all__ = ["Order", "Stretch", "read_order"]
 
 
 class Stretch(NamedTuple):
@@ -54,6 +56,18 @@ class Order(Iterable[Entry]):
                 yield from part.up_to(closed)
             else:
                 yield part
+
+
+def read_order(answer: Iterable[Entry], view: View) -> list[Entry] | Order:
+    """Returns a policy's answer to `view`, to be read more than once.
+
+    An iterator may never end. One entry more than there are requests is enough: one of them is wrong.
+    """
+    if isinstance(answer, Order):
+        return answer
+    if type(answer) in (list, tuple):
+        return list(answer)
+    return list(islice(answer, len(view.running) + len(view.waiting) + 1))
 
 
 class _Kept:

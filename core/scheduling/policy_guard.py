@@ -12,7 +12,7 @@ from turnout.core.errors import PolicyError, RequestError
 from turnout.core.fault_table import fault_of
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.plugin_faults import blame, fault_message, plugin_errors, title_of
-from turnout.core.scheduling.order import Order
+from turnout.core.scheduling.order import Order, read_order
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.request import Request, RequestView, request_of
 from turnout.core.types.views import View
@@ -94,9 +94,7 @@ class PolicyGuard:
     def _timed_order(self, view: View) -> Answer:
         """Asks the policy for its order, and takes the time: all requests wait for the answer."""
         started = self._stopwatch()
-        entries = self.policy.order(view)
-        if not isinstance(entries, Order):
-            entries = list(entries)
+        entries = read_order(self.policy.order(view), view)
         taken = self._stopwatch() - started
         if taken <= MAX_ORDER_SECONDS:
             self._slow_in_a_row = 0

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 
 from turnout.core.interfaces.kv import Span
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
-from turnout.core.scheduling.order import Order
+from turnout.core.scheduling.order import read_order
 from turnout.core.types.plan import Plan
 from turnout.core.types.request import Request, Sequence
 from turnout.core.types.views import View
@@ -297,7 +297,6 @@ class _PolicyWithCallback(SchedulingPolicy):
         self.head_of_line = policy.head_of_line  # type: ignore[misc]
 
     def order(self, view: View) -> Iterable[Entry]:
-        order = self._policy.order(view)
-        order = order if isinstance(order, Order) else list(order)
+        order = read_order(self._policy.order(view), view)
         self._then()
         return order

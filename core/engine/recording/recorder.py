@@ -84,7 +84,9 @@ class Recorder:
             return
         if isinstance(answer, Order):
             answer.keep()
-        waiting = (entry for entry in answer if type(entry) is RequestView)
+        queues = self._scheduler.queues
+        read = islice(answer, queues.running_count + queues.waiting_count)  # a stretch may never end
+        waiting = (entry for entry in read if type(entry) is RequestView)
         requests = (request for view in waiting if (request := request_of(view)).status == "waiting")
         self._order = list(islice(requests, MAX_NAMED))
 

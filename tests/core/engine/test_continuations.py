@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 from toy import (
     EOS,
@@ -145,6 +147,15 @@ def test_a_draft_beyond_the_declared_rows_is_a_fault(monkeypatch, caplog):
     outcome = drive(toy_engine(Fcfs(), toy_kv(64, 4), budget=64), [(0, spec)], max_steps=100)
     assert outcome.outputs("r") == expected(spec)
     assert "draft failed: ValueError: drafted 40 tokens; `rows` allows 2" in caplog.text
+
+
+def test_drafts_that_never_end_are_a_fault(monkeypatch, caplog):
+    """The engine hung."""
+    monkeypatch.setattr(ToyLookup, "draft", lambda self, sequences: cycle([(sequences[0], [1])]))
+    spec = toy_request("r", [1, 2, 3], "lookup", 12)
+    outcome = drive(toy_engine(Fcfs(), toy_kv(64, 4), budget=64), [(0, spec)], max_steps=100)
+    assert outcome.outputs("r") == expected(spec)
+    assert "draft failed: ValueError: gave more than 1 answers" in caplog.text
 
 
 def test_right_drafts_save_steps():

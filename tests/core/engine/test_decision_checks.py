@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import cycle
 from typing import Any
 
 import msgspec
@@ -76,6 +77,13 @@ def test_a_strategy_that_streams_has_all_choices_from_its_first_decision_on(what
     """A client waited for ever for a choice that never came."""
     decide, message = STREAMING[what]
     assert message in error_of(strategy(decide), n=2)
+
+
+def test_decisions_that_never_end_are_a_fault() -> None:
+    """The engine hung, and its memory grew."""
+    theirs = strategy(doubling)
+    theirs.decide = lambda requests, logits: cycle([Completion(requests[0], [])])  # type: ignore[method-assign]
+    assert "gave more than 2 answers; expected no more than it was asked for" in error_of(theirs)
 
 
 def test_one_that_does_not_stream_ends_with_n_choices() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -40,6 +41,13 @@ class Repeats(SchedulingPolicy):
         return (*view.running, *view.waiting) * 2
 
 
+class Endless(SchedulingPolicy):
+    """Was read to its end, which never came: the engine hung, and its memory grew."""
+
+    def order(self, view):
+        return cycle((*view.running, *view.waiting))
+
+
 class Invents(SchedulingPolicy):
     def order(self, view):
         return ["nobody", *view.running, *view.waiting]
@@ -50,7 +58,7 @@ class WrongVictim(Fcfs):
         return "nobody"
 
 
-FAULTY = (Raises, Forgets, Idles, Repeats, Invents, WrongVictim)
+FAULTY = (Raises, Forgets, Idles, Repeats, Endless, Invents, WrongVictim)
 
 
 @pytest.mark.parametrize("policy", FAULTY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import msgspec
 import pytest
@@ -161,6 +161,19 @@ def test_an_order_that_can_be_read_once_is_still_served_when_it_is_recorded() ->
     recorder = _watched(engine)
     drive(engine, _requests(5))
     assert _news(engine, recorder).steps[0].order == [f"r{i}" for i in range(5)]
+
+
+class _Endless(SchedulingPolicy):
+    def order(self, view: View) -> Iterable[Entry]:
+        return Order([*view.running, Stretch(cycle(view.running or view.waiting))])
+
+
+def test_an_order_that_never_ends_is_recorded_as_far_as_there_are_requests() -> None:
+    """The recorder looked for those that wait, and found none of them for ever."""
+    engine = toy_engine(_Endless(), toy_kv(64, 4), slots=2, strict=False)
+    _watched(engine)
+    outcome = drive(engine, _requests(5))
+    assert set(outcome.finished) == {f"r{i}" for i in range(5)} and engine.stats().policy_faults
 
 
 class _Talker(Fcfs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle
 
 import pytest
 import torch
@@ -64,6 +65,7 @@ WRONG: dict[str, tuple[Answer, str]] = {
     "negative": (drafts([-1]), "gave token -1, which is outside the vocabulary of 7 tokens"),
     "too many": (drafts([1] * (LENGTH + 1)), "Mistaken drafted what was not asked for: [1, 1, 1, 1]"),
     "twice": (lambda requests: 2 * drafts([1])(requests), "drafted what was not asked for: [1]"),  # type: ignore[operator]
+    "without end": (lambda requests: cycle(drafts([])(requests)), "drafted what was not asked for: []"),  # type: ignore[call-overload]
     "a stranger": (lambda requests: [Proposal(object(), [1])], "drafted what was not asked for: [1]"),  # type: ignore[arg-type]
     "no hash": (lambda requests: [Proposal([], [1])], "unhashable type: 'list'"),  # type: ignore[arg-type]
 }
