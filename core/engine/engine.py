@@ -87,8 +87,8 @@ class Engine:
         self._overlaps = overlaps
         self._pipeline = pipeline
         scheduler.flights = Flights(1 if pipeline is None else pipeline.stages)
-        self._flights: deque[tuple[Plan, float]] = deque()
-        """Steps of a pipeline that have begun, and when."""
+        self._flights: deque[tuple[Plan, int, float]] = deque()
+        """Steps of a pipeline that have begun, their numbers, and when they began."""
         self._in_flight: list[InFlightTokens | LockstepTokens] = []
         """The in-flight tokens of the latest step, for each decoding strategy."""
         self._steps = self._computed_tokens = 0
@@ -232,7 +232,7 @@ class Engine:
         if logits is None:
             return deltas
         self._record(plan)
-        deltas += self._take_in(plan, logits, started)
+        deltas += self._take_in(plan, logits, self._steps, started)
         if recorder is not None:
             recorder.stepped()
         return deltas
@@ -246,20 +246,20 @@ class Engine:
             self._record(plan)
             if (recorder := self._observers.recorder) is not None:
                 recorder.stepped()  # watchers see what the first stage does
-            flights.append((plan, started))
+            flights.append((plan, self._steps, started))
             if len(flights) < pipeline.stages:
                 return []
         if not flights:
             return []
-        plan, started = flights.popleft()
+        plan, number, started = flights.popleft()
         logits = pipeline.finish()
         self.scheduler.flights.end(plan)
         if any(sequence.request.status == "gone" for sequence in logits.rows):
             kept = {each: rows for each, rows in logits.rows.items() if each.request.status != "gone"}
             logits = replace(logits, rows=kept)
-        return self._take_in(plan, logits, started)
+        return self._take_in(plan, logits, number, started)
 
-    def _take_in(self, plan: Plan, logits: Logits, started: float) -> list[Delta]:
+    def _take_in(self, plan: Plan, logits: Logits, number: int, started: float) -> list[Delta]:
         """Reads what a step computed, decides and applies; returns the deltas."""
         deltas: list[Delta] = []
         for sequence, scores in logits.prompts.items():
@@ -268,7 +268,7 @@ class Engine:
             deltas += self._pooling.take_in(plan.chunks, logits)
         deltas += self._decide(logits)
         if self._observers.of_steps:
-            self._observers.step_finished(self._step_record(plan, started))
+            self._observers.step_finished(self._step_record(plan, number, started))
         return deltas
 
     def _with_in_flight(self, plan: Plan) -> Plan:
@@ -426,9 +426,9 @@ class Engine:
                 deltas += self._requests.deliver(request, *known, now)
         return deltas
 
-    def _step_record(self, plan: Plan, started: float) -> StepRecord:
+    def _step_record(self, plan: Plan, number: int, started: float) -> StepRecord:
         return StepRecord(
-            number=self._steps,
+            number=number,
             started=started,
             ended=self.clock(),
             tokens=plan.tokens,

@@ -9,6 +9,7 @@ import pytest
 from random_serving import POLICIES, StaticBatch, served
 from toy import ToyRunner, drive, expected, toy_engine, toy_kv, toy_request
 
+from turnout.core.interfaces.observers import WatchingHook
 from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
@@ -140,3 +141,13 @@ def test_an_engine_is_busy_until_its_last_step_is_through():
     assert engine.step() == []
     assert not engine.busy
     assert not engine.runner.begun
+
+
+def test_a_steps_record_has_the_number_of_that_step():
+    """It had that of the step that had begun last, so that numbers were left out and came twice."""
+    records, engine = [], pipelined(stages=3)
+    engine._observers.watch_steps(WatchingHook("test", lambda step: records.append(step)))
+    drive(engine, [(0, toy_request(f"r{i}", PROMPT, "greedy", 5 + i)) for i in range(5)])
+    assert max(engine._pipeline.depths) == 3
+    assert [record.number for record in records] == list(range(1, engine.stats().steps + 1))
+    assert [record.started for record in records] == sorted({record.started for record in records})
