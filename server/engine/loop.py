@@ -159,25 +159,27 @@ class EngineLoop:
 
     def _submit(self, request: RequestSpec) -> None:
         logger.debug("takes %s", request.id)
-        if request.resume is not None:
-            self._interval.hold_nothing_of(request.id)
         self._begun.begin(request.id)  # what is asked whether it can be served may die of it
         try:
             if work := self._engine.preparation(request):
                 self._preparation.begin(request, work)
             else:
-                self._engine.add(request)
-                self._begun.withdraw(request.id)
+                self._admit(request)
         except RequestError as error:
             self._refuse(request, error)
+
+    def _admit(self, request: RequestSpec) -> None:
+        if request.resume is not None:  # not before: what is held is forgotten while the engine is idle
+            self._interval.hold_nothing_of(request.id)
+        self._engine.add(request)
+        self._begun.withdraw(request.id)
 
     def _add(self, request: RequestSpec, error: BaseException | None) -> None:
         """Add a request that was prepared, or refuse it with the error of its preparation."""
         try:
             if error is not None:
                 raise error
-            self._engine.add(request)
-            self._begun.withdraw(request.id)
+            self._admit(request)
         except RequestError as refusal:
             self._refuse(request, refusal)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import count
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
-from turnout.core.types.messages import Command, Submit
-from turnout.core.types.request import RequestSpec
+import msgspec
+
+from turnout.core.types.messages import Command, Delta, Event, Submit
+from turnout.core.types.request import RequestSpec, Resumption
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.engine.loop import COMMAND_SECONDS, EngineLoop
 
@@ -44,6 +48,9 @@ class Channel:
         while self._left:
             yield self._left.pop(0)
 
+    def wait(self, seconds: float | None) -> None:
+        sleep(seconds or 0)
+
 
 def loop_with(engine: Engine, commands: int) -> EngineLoop:
     ticks = count()
@@ -66,3 +73,33 @@ def test_an_idle_engine_takes_all_that_came() -> None:
     engine = Engine(busy=False)
     assert loop_with(engine, 100)._handle_commands()
     assert len(engine.added) == 100
+
+
+class PreparingEngine(Engine):
+    """Every request has work to be done first; then a step makes a token of each."""
+
+    def preparation(self, spec: RequestSpec) -> list[Any]:
+        return [lambda: sleep(0.05)]
+
+    def add(self, spec: RequestSpec) -> None:
+        super().add(spec)
+        self.busy = True
+
+    def step(self) -> list[Delta]:
+        return [Delta(request_id=id, tokens=[1]) for id in self.added]
+
+
+def test_nothing_is_held_of_a_resumed_request_that_was_prepared_in_an_idle_engine() -> None:
+    """While it was prepared, the engine forgot that its tokens are to be sent as they come."""
+    engine = PreparingEngine(busy=False)
+    loop = loop_with(engine, 0)
+    sent: list[Event] = []
+    loop._channel.send = sent.extend  # type: ignore[method-assign]
+    loop._reported = math.inf  # it has no figures
+    loop._interval.seconds = 1000.0
+    loop._submit(msgspec.structs.replace(request(7), resume=Resumption(choices=[])))
+    while not engine.added:
+        loop._step()
+    sent.clear()
+    loop._step()
+    assert sent == [Delta(request_id="7", tokens=[1])]
