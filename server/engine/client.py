@@ -15,7 +15,7 @@ from typing import NamedTuple
 from turnout.config import EngineConfig
 from turnout.core import limits
 from turnout.core.clock import monotonic
-from turnout.core.errors import ConfigError, EngineGone, Overloaded, PluginError, TurnoutError
+from turnout.core.errors import ConfigError, EngineGone, Overloaded, TurnoutError
 from turnout.core.interfaces.launcher import Death, EngineOrder, Launcher
 from turnout.core.logs import LogStyle, about
 from turnout.core.types.block_events import AllBlocksCleared, BlockEvent
@@ -427,14 +427,14 @@ class ProcessClient:
         self._next.begin(pause, moved if self._launcher.shares_machine else ())
 
     def _start_process(self) -> None:
-        """Raises OSError, PluginError."""
+        """Raises OSError, TurnoutError."""
         if self.failure is not None or self._gone.is_set() or not self._restart_limit.open:
             return
         assert self._config is not None
         process = EngineProcess(self._launcher, self._order)
         try:
             process.configure(self._config.model_dump_json())
-        except PluginError:
+        except TurnoutError:
             process.kill()
             raise
         self._process = process

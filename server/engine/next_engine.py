@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from turnout.core import limits
 from turnout.core.clock import monotonic
-from turnout.core.errors import PluginError
+from turnout.core.errors import TurnoutError
 from turnout.server.engine.streams.request_stream import RequestStream
 
 __all__ = ["NextEngine"]
@@ -16,7 +16,7 @@ __all__ = ["NextEngine"]
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 2.0
-"""Time until another attempt, where the system had no room for a process."""
+"""Time until another attempt, where no process could be started."""
 SETTLE_SECONDS, LOOK_SECONDS = 2.0, 0.02
 """How long the start waits for requests that go on elsewhere, on the cores that it needs, and how often to
 look."""
@@ -26,8 +26,8 @@ class NextEngine:
     """Starts an engine when it disturbs least, and again until it can be started."""
 
     def __init__(self, start: Callable[[], None], give_up: Callable[[], None]) -> None:
-        """start: raises OSError or PluginError where there is no room for an engine now. give_up: called when
-        requests have waited for as long as they may."""
+        """start: raises OSError where there is no room for an engine now, or the TurnoutError of a launcher.
+        give_up: called when requests have waited for as long as they may."""
         self._start, self._give_up = start, give_up
         self._timer: asyncio.TimerHandle | None = None
         """Of the start, or of another look or attempt."""
@@ -73,7 +73,7 @@ class NextEngine:
     def _try(self) -> None:
         try:
             self._start()
-        except (OSError, PluginError) as error:  # no descriptor, process or memory is left, for now
+        except (OSError, TurnoutError) as error:  # no descriptor or memory is left, a file is being replaced
             logger.error("no engine can be started: %s; trying again in %g s", error, RETRY_SECONDS)
             self._timer = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._try)
 

@@ -15,8 +15,10 @@ from echo_engine import STARTS
 from running_server import RunningServer, Start, eventually
 
 from turnout.core import limits
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces.launcher import EngineOrder
 from turnout.plugins.launchers.exit_codes import OomKills
-from turnout.plugins.launchers.local import LocalEngine
+from turnout.plugins.launchers.local import Local, LocalEngine
 from turnout.server.engine import next_engine
 
 Answers = list[Future[httpx.Response]]
@@ -68,8 +70,9 @@ def test_an_engine_that_dies_while_it_loads_is_replaced_too(start: Start, starts
     assert server.http.get("/health").status_code == 200
 
 
+@pytest.mark.parametrize("error", [ValueError, ConfigError])
 def test_an_engine_that_cannot_be_told_its_configuration_is_started_again(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """It waited for its configuration for ever, and with it the server, once a launcher had failed."""
     server = start(engine_restarts=3)
@@ -78,7 +81,7 @@ def test_an_engine_that_cannot_be_told_its_configuration_is_started_again(
     def fails_once(engine: LocalEngine, config: str) -> None:
         told.append(engine.pid)
         if len(told) == 1:
-            raise ValueError("the pipe is gone")
+            raise error("the pipe is gone")
         configure(engine, config)
 
     monkeypatch.setattr(LocalEngine, "configure", fails_once)
@@ -90,6 +93,26 @@ def test_an_engine_that_cannot_be_told_its_configuration_is_started_again(
         assert answer.result(30).json()["choices"][0]["text"] == "ab" * 30
     assert told[1:] == [server.client.pid]
     eventually(lambda: not psutil.pid_exists(told[0]))
+
+
+def test_an_engine_that_cannot_be_launched_for_now_is_launched_later(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the launcher raised a ConfigError, as of a file that was being replaced, no one tried again."""
+    server = start(engine_restarts=3)
+    launch, orders = Local.launch, list[EngineOrder]()
+
+    def fails_once(launcher: Local, order: EngineOrder) -> LocalEngine:
+        orders.append(order)
+        if len(orders) == 1:
+            raise ConfigError("keys.json: no such file")
+        return launch(launcher, order)
+
+    monkeypatch.setattr(Local, "launch", fails_once)
+    monkeypatch.setattr(next_engine, "RETRY_SECONDS", 0.01)
+    end(server, signal.SIGSEGV)
+    eventually(lambda: len(orders) == 2 and not server.client.restarting, 15)
+    assert ask(server).status_code == 200
 
 
 def test_a_configuration_that_cannot_work_ends_the_server_at_once(start: Start, starts: Path) -> None:
