@@ -24,6 +24,7 @@ __all__ = [
     "at_most",
     "blame",
     "blamed",
+    "described",
     "fault_message",
     "name_plugin",
     "plugin_errors",
@@ -124,7 +125,7 @@ def blame(title: str, method: str, error: BaseException) -> Blamed:
 
 def fault_message(title: str, method: str, error: BaseException) -> str:
     """Returns the line that says which plugin failed, where, and why."""
-    return f"{title}: {method} failed: {_described(error)}"
+    return f"{title}: {method} failed: {described(error)}"
 
 
 class PluginFaults:
@@ -165,8 +166,8 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def _described(error: BaseException) -> str:
-    """As `describe_error`, whatever the plugin's own exception does, and as text that can be sent."""
+def described(error: BaseException) -> str:
+    """As `describe_error`, whatever a plugin's own exception does, and as text that can be sent."""
     name = type(error).__name__
     try:
         text = str(error)

@@ -7,11 +7,12 @@ of third parties (`thorough`), whose tests are not ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnout.core import limits
 from turnout.core.types.decision import Choice, Completion, Continuation
 from turnout.core.types.logprobs import TokenLogprobs
+from turnout.core.types.messages.reading import UNREADABLE, check_readable
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 
@@ -22,6 +23,7 @@ __all__ = [
     "are_tokens",
     "check_completion",
     "check_continuations",
+    "check_details",
     "check_lineage",
     "check_retry",
     "check_tokens",
@@ -121,12 +123,14 @@ def check_continuations(
             raise ValueError(f"continued {request!r} with no token")
         check_tokens(tokens[: continuation.parent.room] if thorough else tokens, vocab_size)
         if thorough:
+            _check_list(tokens)
+            check_details(continuation.details)
             _check_numbers(request, continuation.logprob, continuation.score)
             _check_details(request, tokens, continuation.details)
             _check_stop(request, continuation)
 
 
-def check_completion(completion: Completion, vocab_size: int) -> None:
+def check_completion(completion: Completion, vocab_size: int, *, thorough: bool) -> None:
     """Raises ValueError for choices that the request cannot end with: too many, too long, or incomplete."""
     request, choices = completion
     if len(choices) > request.params.n:
@@ -134,6 +138,9 @@ def check_completion(completion: Completion, vocab_size: int) -> None:
     for choice in choices:
         _check_choice(request, choice)
         check_tokens(choice.tokens, vocab_size)
+        if thorough:
+            _check_list(choice.tokens)
+            check_details(choice.details)
 
 
 def check_retry(request: Request) -> None:
@@ -161,6 +168,7 @@ def _check_choice(request: Request, choice: Choice) -> None:
     if choice.stop_token is not None and type(choice.stop_token) is not int:
         raise ValueError(f"completed {request!r} with the stop token {choice.stop_token!r}")
     _check_numbers(request, choice.logprob, *(() if choice.score is None else (choice.score,)))
+    _check_sendable((choice.logprob, choice.score), tuple[float, float | None])
     _check_details(request, choice.tokens, choice.details)
 
 
@@ -179,6 +187,24 @@ def _check_numbers(request: Request, *numbers: float) -> None:
     for number in numbers:
         if not isinstance(number, float | int):
             raise ValueError(f"gave {request!r} the log-probability or score {number!r}; expected a number")
+
+
+def _check_list(tokens: object) -> None:
+    """Raises ValueError for tokens that look like a list, such as bytes, and that no message can have."""
+    if not isinstance(tokens, list | tuple):
+        raise ValueError(f"gave tokens as {type(tokens).__name__}; expected a list")
+
+
+def check_details(details: Sequence[TokenLogprobs | None] | None) -> None:
+    """Raises ValueError for log-probabilities that no message can have."""
+    _check_sendable(details, list[TokenLogprobs | None] | None)
+
+
+def _check_sendable(numbers: object, kind: Any) -> None:
+    try:
+        check_readable(numbers, kind)
+    except UNREADABLE as error:
+        raise ValueError(f"gave log-probabilities or scores that cannot be sent: {error}") from error
 
 
 def _check_details(request: Request, tokens: Sequence[int], details: Sequence[TokenLogprobs] | None) -> None:

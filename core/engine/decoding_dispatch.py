@@ -11,6 +11,7 @@ from turnout.core.engine.decision_checks import (
     are_tokens,
     check_completion,
     check_continuations,
+    check_details,
     check_lineage,
     check_retry,
     check_tokens,
@@ -204,7 +205,7 @@ class DecodingDispatch:
                     what = "completed" if isinstance(other, Completion) else "asked for"
                     raise ValueError(f"both continued and {what} {request!r}")
                 else:
-                    self._check_other(other)
+                    self._check_other(other, thorough=thorough)
                     changed[request] = other
             except plugin_errors() as error:
                 changed[request] = self._fault_of(request, decoding, error)
@@ -215,9 +216,9 @@ class DecodingDispatch:
         with about(request.spec.log_id):
             return self._plugin_faults.report(decoding, "decide", error)
 
-    def _check_other(self, decision: Completion | Retry) -> None:
+    def _check_other(self, decision: Completion | Retry, *, thorough: bool) -> None:
         if isinstance(decision, Completion):
-            check_completion(decision, self._vocab_size)
+            check_completion(decision, self._vocab_size, thorough=thorough)
         elif isinstance(decision, Retry):
             check_retry(decision.request)
         else:
@@ -292,6 +293,8 @@ class DecodingDispatch:
             return self._plugin_faults.report(decoding, "Chosen.read", error)
         try:
             check_tokens((token for token, _ in tokens), self._vocab_size)
+            if decoding in self._thorough:
+                check_details([details for _, details in tokens])
         except ValueError:
             return [self._read(decoding, *each) for each in tokens]
         return tokens
@@ -301,6 +304,7 @@ class DecodingDispatch:
     ) -> tuple[int, TokenLogprobs | None] | str:
         try:
             check_tokens((token,), self._vocab_size)
+            check_details([details])
         except ValueError as error:
             return self._plugin_faults.report(decoding, "decide", error)
         return token, details

@@ -12,6 +12,7 @@ from turnout.core.engine.guarded_admission import GuardedAdmission
 from turnout.core.engine.observers import Observers
 from turnout.core.errors import RequestError
 from turnout.core.interfaces.scheduling import Drop
+from turnout.core.plugin_faults import described
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import Delta
 from turnout.core.types.pooling import Pooled
@@ -139,7 +140,8 @@ class RequestTable:
 
     def fail(self, request: Request, fault: str | RequestError, now: float) -> list[Delta]:
         """Ends a request because of a fault of its strategy or of a logits processor, or its own."""
-        error = Delta(request_id=request.id, finish_reason="error", error=str(fault), error_kind="internal")
+        text = fault if isinstance(fault, str) else described(fault)
+        error = Delta(request_id=request.id, finish_reason="error", error=text, error_kind="internal")
         if isinstance(fault, RequestError):
             error = msgspec.structs.replace(error, error_kind="invalid", error_param=fault.param)
         deltas = [msgspec.structs.replace(error, index=sequence.index) for sequence in request.live]

@@ -20,6 +20,7 @@ import zmq
 from turnout.core.interfaces.launcher import Death
 from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Event, Shutdown
+from turnout.server.engine.parts import event_reader
 
 __all__ = ["EngineChannel", "ServerChannel"]
 
@@ -82,7 +83,7 @@ class ServerChannel:
         check_descriptors()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(list[Event])
+        self._reader = event_reader()
         try:
             self._socket = self._context.socket(zmq.PAIR)
             self._socket.set_hwm(0)
@@ -115,7 +116,7 @@ class ServerChannel:
 
         ZeroMQ's descriptor does not signal what is left if the caller stops before the end.
         """
-        return map(self._decoder.decode, self.messages())
+        return map(self._reader.read, self.messages())
 
     def messages(self) -> Iterator[bytes]:
         """As `receive`, each message as it is encoded."""

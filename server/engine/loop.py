@@ -11,6 +11,7 @@ from turnout.core.engine.recording.profiling import Profile, Profiling
 from turnout.core.errors import ContextExceeded, Interrupted, Overloaded, RequestError
 from turnout.core.interfaces.kv import PrefixAnnouncer
 from turnout.core.logs import about
+from turnout.core.plugin_faults import described
 from turnout.core.types.messages import (
     STATS_SECONDS,
     Abort,
@@ -27,6 +28,7 @@ from turnout.core.types.messages import (
     Submit,
     Watch,
 )
+from turnout.core.types.messages.reading import UNREADABLE, check_readable
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_commands import Assembled, carry_out, restore
 from turnout.server.engine.begun import BegunLog
@@ -39,8 +41,6 @@ __all__ = ["EngineLoop"]
 
 logger = logging.getLogger(__name__)
 
-UNSENDABLE = (TypeError, ValueError, OverflowError)
-"""What encoding raises for values that a message cannot have."""
 COMMAND_SECONDS = 0.02
 """How long commands may hold up the next step."""
 
@@ -132,9 +132,9 @@ class EngineLoop:
         elif isinstance(command, SetEventInterval):
             self._interval.seconds = command.seconds
         elif isinstance(command, StartProfile | StopProfile):
-            self._send([self._profiling.carry_out(command)])
+            self._send_alone(self._profiling.carry_out(command))
         elif isinstance(command, AdminCommand):
-            self._send([carry_out(self._assembled, command)])
+            self._send_alone(carry_out(self._assembled, command))
         elif isinstance(command, Watch):
             self._lease.renew(command.seconds, anew=command.anew)
         elif isinstance(command, Reset):
@@ -188,12 +188,12 @@ class EngineLoop:
         refusal = Delta(
             request_id=request.id,
             finish_reason="error",
-            error=str(error),
+            error=described(error),
             error_kind=_kind(error),
             error_param=error.param,
             retry_after=error.retry_after if isinstance(error, Overloaded) else 1.0,
         )
-        self._channel.send([refusal])
+        self._send_alone(refusal)
 
     def _abort(self, command: Abort) -> None:
         self._preparation.cancel(command.request_id)
@@ -212,14 +212,16 @@ class EngineLoop:
         for message in in_parts(events):
             try:
                 self._channel.send(message)
-            except UNSENDABLE:
+            except UNREADABLE:
                 for event in message:
                     self._send_alone(event)
 
     def _send_alone(self, event: Event) -> None:
+        """Send an event, or an error in its place if it cannot be sent, or not be read by the server."""
         try:
+            check_readable([event], list[Event])
             self._channel.send([event])
-        except UNSENDABLE as error:
+        except UNREADABLE as error:
             logger.exception("a plugin gave what cannot be sent: %s", type(event).__name__)
             message = f"a plugin gave what cannot be sent to the server: {type(error).__name__}"
             if isinstance(event, Delta):

@@ -23,11 +23,12 @@ from turnout.core import limits
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.interfaces.launcher import Death, EngineOrder
-from turnout.core.types.messages import Event, Failed, Ready, Reset
+from turnout.core.types.messages import Failed, Ready, Reset
 from turnout.core.version import own_version
 from turnout.plugins.launchers.local import Local, LocalEngine
 from turnout.runner.choices import changed
 from turnout.server.engine.channel import ServerChannel
+from turnout.server.engine.parts import event_reader
 from turnout.server.engine.process import after_last_message
 from turnout.server.engine.remote.messages import Hello, Kind, Refused, Sent, Tick, Welcome, numbered
 from turnout.server.engine.streams.restart_limit import RestartLimit
@@ -51,7 +52,7 @@ class Worker:
         self._order, self._config, self._once = order, config, once
         self._launcher = Local()
         self._restarts = RestartLimit(1)
-        self._events = msgspec.msgpack.Decoder(list[Event])
+        self._events = event_reader()
         self._state: State = "loading"
         self._changes = ""
         """What the server that has the engine, or had it last, wants changed of the configuration: JSON."""
@@ -131,7 +132,7 @@ class Worker:
 
     def _read(self, message: bytes) -> None:
         """Looks for what ends a wait."""
-        for event in self._events.decode(message):
+        for event in self._events.read(message):
             if isinstance(event, Failed):
                 self._failed = event
             elif isinstance(event, Ready):

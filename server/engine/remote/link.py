@@ -24,6 +24,7 @@ from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Delta, Event, Submit
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.core.version import own_version
+from turnout.server.engine.parts import event_reader
 from turnout.server.engine.remote.messages import (
     Hello,
     Kind,
@@ -73,7 +74,7 @@ class WorkerLink:
         self._ahead = -float("inf")
         """By how much the worker's clock is ahead of this one, at least."""
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(list[Event])
+        self._reader = event_reader()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             self._socket = secured(self._context.socket(zmq.DEALER), address.url)
@@ -136,7 +137,7 @@ class WorkerLink:
                     self._lost(GAP)
                     return
                 self._events += 1
-                yield [self._received(event) for event in self._decoder.decode(events)]
+                yield [self._received(event) for event in self._reader.read(events)]
             else:
                 self._control(kind, content)
 

@@ -17,6 +17,7 @@ import zmq
 
 from turnout.core.clock import monotonic
 from turnout.core.process import check_descriptors
+from turnout.core.types.messages.reading import MessageReader
 
 __all__ = ["Wire"]
 
@@ -43,7 +44,7 @@ class Wire(Generic[Said, Heard]):
         check_descriptors()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder: msgspec.msgpack.Decoder[list[Heard]] = msgspec.msgpack.Decoder(list[heard])
+        self._reader: MessageReader[Heard] = MessageReader(heard)
         self._hear: Callable[[Heard], None] | None = None
         self._out: list[Said] = []
         self._closed = False
@@ -89,7 +90,7 @@ class Wire(Generic[Said, Heard]):
                 data = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            for message in self._decoder.decode(data):
+            for message in self._reader.read(data):
                 self._hear(message)
             if monotonic() - began > TURN_SECONDS:
                 asyncio.get_running_loop().call_soon(self._receive)

@@ -13,6 +13,7 @@ from toy import ToyDecoding, argmax, drive, expected, toy_engine, toy_kv, toy_re
 
 from turnout.core.errors import Interrupted
 from turnout.core.types.decision import Choice, Completion, Continuation
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.request import Request, RequestSpec, Resumption
 from turnout.plugins.schedulers.fcfs import Fcfs
 
@@ -116,6 +117,9 @@ WRONG: dict[str, tuple[Choice, str]] = {
     "another reason": (choice(finish_reason="tired"), "with finish_reason 'tired'"),
     "a token that is none": (choice(stop_token="a"), "with the stop token 'a'"),
     "no number": (choice(logprob=np.float32), "the log-probability or score"),
+    "True for a number": (choice(logprob=True), "that cannot be sent: Expected `float`, got `bool`"),
+    "a huge number": (choice(score=10**30), "log-probabilities or scores that cannot be sent"),
+    "bytes for tokens": (choice(tokens=b"\1\2"), "gave tokens as bytes; expected a list"),
     "details for others": (choice(details=[None]), "1 log-probabilities for 2 tokens"),
 }
 
@@ -132,6 +136,19 @@ def test_a_token_is_an_int(token: Any) -> None:
     """Others look like one, and end the engine where they are sent."""
     theirs = strategy(lambda request, each: [each[0]._replace(tokens=[token])])
     assert f"gave token {token!r}, which is outside" in error_of(theirs)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"tokens": b"\2"}, "gave tokens as bytes; expected a list"),
+        ({"details": [TokenLogprobs("2", 0.0, [])]}, "cannot be sent: Expected `int`, got `str`"),  # type: ignore[arg-type]
+        ({"details": [TokenLogprobs(2, 0.0, [(2, {})])]}, "cannot be sent: Expected `float`, got `object`"),  # type: ignore[list-item]
+    ],
+)
+def test_what_the_server_cannot_read_is_refused(wrong: dict[str, Any], message: str) -> None:
+    """It could be encoded, and the server lost the deltas of all requests in the step with it."""
+    assert message in error_of(strategy(lambda request, each: [each[0]._replace(**wrong)]))
 
 
 def test_a_request_stops_after_min_tokens() -> None:

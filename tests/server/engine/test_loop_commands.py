@@ -10,7 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
+from turnout.core.errors import Overloaded, RequestError
 from turnout.core.types.messages import Command, Delta, Event, Submit
 from turnout.core.types.request import RequestSpec, Resumption
 from turnout.core.types.sampling_params import SamplingParams
@@ -103,3 +105,36 @@ def test_nothing_is_held_of_a_resumed_request_that_was_prepared_in_an_idle_engin
     sent.clear()
     loop._step()
     assert sent == [Delta(request_id="7", tokens=[1])]
+
+
+class RefusingEngine(Engine):
+    def __init__(self, error: RequestError) -> None:
+        super().__init__(busy=False)
+        self.error = error
+
+    def add(self, spec: RequestSpec) -> None:
+        raise self.error
+
+    def abort(self, request_id: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (RequestError("no \ud800"), "invalid", "no ?"),
+        (RequestError("no", param=7), "internal", "cannot be sent"),  # type: ignore[arg-type]
+        (Overloaded("no", retry_after="soon"), "internal", "cannot be sent"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_plugins_refusal_that_cannot_be_sent_harms_no_engine(
+    error: RequestError, kind: str, text: str
+) -> None:
+    """Half of a surrogate pair in the text of a RequestError ended every engine that got the request."""
+    loop, sent = loop_with(RefusingEngine(error), 1), list[bytes]()
+    loop._channel.send = lambda events: sent.append(msgspec.msgpack.encode(events))  # type: ignore[method-assign]
+    assert loop._handle_commands()
+    (message,) = sent
+    (delta,) = msgspec.msgpack.decode(message, type=list[Event])
+    assert (delta.request_id, delta.finish_reason, delta.error_kind) == ("0", "error", kind)
+    assert text in delta.error

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from turnout.core.types.logprobs import TokenLogprobs
-from turnout.core.types.messages import Delta, Event, PromptScores, Stats
+from turnout.core.types.messages import Delta, Event, Failed, PromptScores, Reply, Stats
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.server.engine.parts import PART, in_parts
+from turnout.server.engine.parts import PART, event_reader, in_parts
 from turnout.server.engine.streams.request_stream import RequestStream
 
 TOP = 20
@@ -76,3 +76,24 @@ def test_parts_of_an_engine_that_died_are_forgotten() -> None:
             assert isinstance(event, Delta)
             interrupted.deliver(event)
     assert asyncio.run(interrupted.next()) == first_delta(2000)
+
+
+def test_an_event_that_cannot_be_read_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Every event of the message was lost: requests of other clients lacked tokens, or never ended."""
+    mine, other = Delta(request_id="a", tokens=b"\1"), Delta(request_id="b", tokens=[2])  # type: ignore[arg-type]
+    wrong = msgspec.structs.replace(STATS, kv_free="all")  # type: ignore[arg-type]
+    reply = Reply(id="c", value=wrong)  # type: ignore[arg-type]
+    message = msgspec.msgpack.encode([mine, wrong, reply, {"type": "Ready"}, 7, other])
+    *instead, ready, last = event_reader().read(message)
+    assert last == other
+    assert isinstance(ready, Failed) and ready.final
+    delta, answer = instead
+    assert isinstance(delta, Delta) and (delta.request_id, delta.error_kind) == ("a", "internal")
+    assert "Expected `array`, got `bytes`" in delta.error
+    assert isinstance(answer, Reply) and (answer.id, answer.error_kind) == ("c", "internal")
+    assert "a part of a message cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("message", [b"", b"\xc1", msgspec.msgpack.encode(5), b"\x91" * 100_000])
+def test_a_message_that_is_none_is_left_out(message: bytes) -> None:
+    assert event_reader().read(message) == []
