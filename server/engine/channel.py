@@ -20,7 +20,7 @@ import zmq
 from turnout.core.interfaces.launcher import Death
 from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Event, Shutdown
-from turnout.server.engine.parts import event_reader
+from turnout.core.types.messages.reading import event_reader
 
 __all__ = ["EngineChannel", "ServerChannel"]
 

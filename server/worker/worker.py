@@ -24,11 +24,11 @@ from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.interfaces.launcher import Death, EngineOrder
 from turnout.core.types.messages import Failed, Ready, Reset
+from turnout.core.types.messages.reading import event_reader
 from turnout.core.version import own_version
 from turnout.plugins.launchers.local import Local, LocalEngine
 from turnout.runner.choices import changed
 from turnout.server.engine.channel import ServerChannel
-from turnout.server.engine.parts import event_reader
 from turnout.server.engine.process import after_last_message
 from turnout.server.engine.remote.messages import Hello, Kind, Refused, Sent, Tick, Welcome, numbered
 from turnout.server.engine.streams.restart_limit import RestartLimit

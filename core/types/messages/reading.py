@@ -12,7 +12,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["UNREADABLE", "MessageReader", "check_readable"]
+from turnout.core.types.messages.deltas import Delta
+from turnout.core.types.messages.events import Event, Failed, Reply
+
+__all__ = ["UNREADABLE", "MessageReader", "check_readable", "event_reader"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,3 +63,29 @@ class MessageReader(Generic[Part]):
 def check_readable(value: object, kind: Any) -> None:
     """Raises one of `UNREADABLE` unless the value can be sent and read as a `kind`."""
     msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
+
+
+class _Named(msgspec.Struct):
+    """What tells whom an event is for."""
+
+    type: str
+    request_id: str = ""
+    id: str = ""
+
+
+def event_reader() -> MessageReader[Event]:
+    """Reads events. One that cannot be read is an error of the request or command that it is for."""
+    return MessageReader(Event, _instead)
+
+
+def _instead(event: bytes, reason: str) -> Event | None:
+    try:
+        named = msgspec.msgpack.decode(event, type=_Named)
+    except UNREADABLE:
+        return None
+    message = f"a plugin gave what the server cannot read: {reason}"
+    if named.request_id:
+        return Delta(request_id=named.request_id, finish_reason="error", error=message, error_kind="internal")
+    if named.id:
+        return Reply(id=named.id, error=message, error_kind="internal")
+    return Failed(message, final=True) if named.type == "Ready" else None

@@ -22,9 +22,9 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.interfaces.launcher import Death, EngineAddress
 from turnout.core.process import check_descriptors
 from turnout.core.types.messages import Command, Delta, Event, Submit
+from turnout.core.types.messages.reading import event_reader
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.core.version import own_version
-from turnout.server.engine.parts import event_reader
 from turnout.server.engine.remote.messages import (
     Hello,
     Kind,

@@ -10,9 +10,10 @@ import pytest
 
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta, Event, Failed, PromptScores, Reply, Stats
+from turnout.core.types.messages.reading import event_reader
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.server.engine.parts import PART, event_reader, in_parts
+from turnout.server.engine.parts import PART, in_parts
 from turnout.server.engine.streams.request_stream import RequestStream
 
 TOP = 20
