@@ -12,7 +12,7 @@ from typing import IO, Any
 import click
 
 from turnout.cli.terminal.printable import printable
-from turnout.core.errors import ConfigError, TurnoutError
+from turnout.core.errors import ConfigError, NoRoom, TurnoutError
 from turnout.core.logs import logs_json
 
 __all__ = ["INTERRUPTED", "reported"]
@@ -31,7 +31,8 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 class _Failure(click.ClickException):
     def __init__(self, error: TurnoutError) -> None:
         super().__init__(printable(str(error)))
-        self.exit_code = 2 if isinstance(error, ConfigError) else 1  # type: ignore[misc]
+        wrong = isinstance(error, ConfigError) and not isinstance(error, NoRoom)  # there may be room later
+        self.exit_code = 2 if wrong else 1  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
         """On standard error, which has nothing but lines of JSON where the log is JSON."""

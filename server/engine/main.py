@@ -53,7 +53,7 @@ def main() -> None:
             with progress_to(lambda part: channel.send([LoadProgress(part)])):
                 assembled = _assemble(given.factory)
         except plugin_errors(KeyboardInterrupt) as error:  # a plugin's: Ctrl-C is ignored
-            bad_config = isinstance(error, ConfigError)
+            bad_config = isinstance(error, ConfigError) and not isinstance(error, NoRoom)
             _fail(channel, error, final=bad_config and not _may_pass(error), bad_config=bad_config)
         if assembled is None:
             return

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from turnout.cli.main import cli
 from turnout.cli.options.config_file import build_configs
 from turnout.config import EngineConfig, ServerConfig
-from turnout.core.errors import ConfigError, EngineError
+from turnout.core.errors import ConfigError, EngineError, NoRoom
 from turnout.server.fleet.ab_test import ABTest
 
 
@@ -293,6 +293,7 @@ def test_mistakes_are_found_before_anything_is_loaded(served: Served, arguments:
         (3, 3, ""),
         (EngineError("no memory left;\nask for less"), 1, "Error: no memory left;\nask for less\n"),
         (ConfigError("device 'gpu' is unknown"), 2, "Error: device 'gpu' is unknown\n"),
+        (NoRoom("the weights take 9 GiB"), 1, "Error: the weights take 9 GiB\n"),
         (KeyboardInterrupt(), 130, "\n"),
     ],
 )
