@@ -22,9 +22,9 @@ import msgspec
 from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
 from turnout.core.engine.client import TakesAtOnce
-from turnout.core.errors import ConfigError, EngineGone, Overloaded, TurnoutError
+from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.interfaces.router import Routable, Router
-from turnout.core.logs import about, current_request
+from turnout.core.logs import current_request
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply
 from turnout.core.types.request import RequestSpec
 from turnout.runner.memory.host_memory import free_host_memory
@@ -250,10 +250,7 @@ class Fleet(Replicas):
         """End the request whose client has left most unread. `submit` learns of it when it is read again."""
         streams = chain.from_iterable(replica.client.streams.all() for replica in self.replicas)
         stream = max(streams, key=lambda stream: stream.unread)
-        message = f"the client reads too slowly: {stream.unread:,} bytes wait for it, and others' answers too"
-        with about(stream.spec.log_id):
-            logger.warning("request %s is given up: %s", stream.spec.id, message)
-        stream.give_up(Overloaded(f"{message}; try again later"))
+        stream.give_up()
         self._place[stream.spec.id].client.abort(stream.spec.id)
 
     def _put(self, stream: RequestStream, replica: FleetReplica) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ import msgspec
 from turnout.core.clock import monotonic
 from turnout.core.engine.client import TakesAtOnce
 from turnout.core.errors import ContextExceeded, Dropped, EngineError, Overloaded, RequestError
+from turnout.core.logs import about
 from turnout.core.types.logprobs import PackedLogprobs, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption, Timing
@@ -18,6 +20,8 @@ from turnout.server.engine.streams.restart_limit import WINDOW_SECONDS, RestartL
 from turnout.server.engine.streams.unread import Unread, delta_size
 
 __all__ = ["RequestStream"]
+
+logger = logging.getLogger(__name__)
 
 TURN = 32
 """Deltas that a generator takes, if so many are there, before others have their turn."""
@@ -163,12 +167,15 @@ class RequestStream:
         self.deliver(Delta(request_id=self.spec.id, finish_reason="abort"))
         return True
 
-    def give_up(self, error: Exception) -> None:
-        """End a request whose client takes nothing: what waits for it is dropped."""
+    def give_up(self) -> None:
+        """End a request whose client takes too little: what waits for it is dropped."""
+        message = f"the client reads too slowly: {self.unread:,} bytes wait for it, and others' answers too"
+        with about(self.spec.log_id):
+            logger.warning("request %s is given up: %s", self.spec.id, message)
         self._queue.clear()
         self.forget_unread()
         self.over = True
-        self._put(error)
+        self._put(Overloaded(f"{message}; try again later"))
 
     def forget_unread(self) -> None:
         """Note that no client will take what has come."""

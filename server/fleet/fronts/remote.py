@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import count
 
 from turnout.core.engine.client import TakesAtOnce
-from turnout.core.errors import EngineError, Overloaded
-from turnout.core.logs import about
+from turnout.core.errors import EngineError
 from turnout.core.types.logprobs import PackedLogprobs
 from turnout.core.types.messages import Abort, Delta, Ready, Stats, Submit
 from turnout.core.types.request import RequestSpec
@@ -35,8 +33,6 @@ from turnout.server.fleet.fronts.messages import (
 from turnout.server.http.access.key_usage import KeyUsage
 
 __all__ = ["RemoteFleet", "RemoteKeys"]
-
-logger = logging.getLogger(__name__)
 
 Say = Callable[[FrontMessage], None]
 
@@ -119,10 +115,7 @@ class RemoteFleet:
     def _give_up_slowest(self) -> None:
         """As the fleet does: end the request whose client has left most unread."""
         stream = max(self._streams.values(), key=lambda stream: stream.unread)
-        message = f"the client reads too slowly: {stream.unread:,} bytes wait for it, and others' answers too"
-        with about(stream.spec.log_id):
-            logger.warning("request %s is given up: %s", stream.spec.id, message)
-        stream.give_up(Overloaded(f"{message}; try again later"))
+        stream.give_up()
         self._say(Abort(stream.spec.id))
 
 
