@@ -118,8 +118,9 @@ class RequestTable:
             return self._dispatch.blame(request, f"ended {request!r} with {ended} of n={choices} choices")
         return ""
 
-    def finish(self, request: Request) -> None:
+    def finish(self, request: Request, now: float) -> None:
         """Notes that nothing is left to compute for a request, whose result is in flight."""
+        self._scheduler.observe(request, 0, now)  # later, policies would not know it any more
         self._scheduler.queues.finish(request)
 
     # -------------------------------------------------------------- the end of a request
@@ -127,7 +128,8 @@ class RequestTable:
     def end_pooled(self, request: Request, pooled: Pooled, now: float) -> list[Delta]:
         """Ends a request whose prompt was pooled."""
         request.ended, request.timing.first_token = 1, now
-        self._scheduler.observe(request, 0, now)
+        if request.status != "finishing":
+            self._scheduler.observe(request, 0, now)
         self._retire(request, request.live, "stop", now)
         delta = Delta(
             request_id=request.id,

@@ -18,7 +18,7 @@ __all__ = ["PoolingSteps"]
 class Requests(Protocol):
     """The part of the request table that is used here."""
 
-    def finish(self, request: Request) -> None: ...
+    def finish(self, request: Request, now: float) -> None: ...
     def end_pooled(self, request: Request, pooled: Pooled, now: float) -> list[Delta]: ...
     def fail(self, request: Request, fault: str, now: float) -> list[Delta]: ...
 
@@ -67,5 +67,5 @@ class PoolingSteps:
         if not self._overlaps:
             return self._requests.end_pooled(request, result(), self._clock())
         self._in_flight.append((request, result))
-        self._requests.finish(request)
+        self._requests.finish(request, self._clock())
         return []

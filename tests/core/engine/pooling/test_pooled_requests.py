@@ -88,8 +88,9 @@ def prompts(count: int, seed: int = 0, most: int = 90) -> list[list[int]]:
     ]
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("policy", sorted(Registry.load().names("scheduler")))
-def test_every_policy_serves_them_beside_those_that_generate(policy: str) -> None:
+def test_every_policy_serves_them_beside_those_that_generate(policy: str, overlaps: bool) -> None:
     """Memory is scarce: requests of both sorts are preempted, and computed or found anew."""
     texts = prompts(24)
     names = ["mean", "last", "cls", "token"] * 6
@@ -98,7 +99,7 @@ def test_every_policy_serves_them_beside_those_that_generate(policy: str) -> Non
     alone = run(toy_engine(Fcfs(), toy_kv(64, 4)), chats)
     mixed = [spec for pair in zip(specs[:8], chats, strict=True) for spec in pair] + specs[8:]
     scheduler = Registry.load().create("scheduler", policy)
-    engine = toy_engine(scheduler, toy_kv(26, 4), pooling=dispatch(), strict=True)
+    engine = toy_engine(scheduler, toy_kv(26, 4), pooling=dispatch(), strict=True, overlaps=overlaps)
     found = run(engine, mixed, every=1)
     for spec, text, name in zip(specs, texts, names, strict=True):
         assert vector(found[spec.id]) == expected(text, name), spec.id
@@ -123,6 +124,31 @@ def test_where_steps_overlap_results_come_a_step_later() -> None:
     found = run(engine, [pooled_request(str(n), text) for n, text in enumerate(texts)])
     assert all(vector(found[str(n)]) == expected(text, "mean") for n, text in enumerate(texts))
     assert engine.stats().running == 0
+
+
+class Seeing(Fcfs):
+    """Notes of which requests it is told that it did not see in the latest step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[Any] = set()
+        self.told: list[tuple[str, bool]] = []
+
+    def order(self, view: Any) -> Any:
+        self.seen = {*view.running, *view.waiting}
+        return super().order(view)
+
+    def observe(self, request: Any, tokens: int, now: float) -> None:
+        self.told.append((request.id, request in self.seen))
+
+
+def test_policies_are_told_once_and_while_they_see_the_request() -> None:
+    """Where steps overlap, `mlfq` had dropped its notes, which was a fault, and `fair` charged a prompt twice."""
+    engine = toy_engine(Seeing(), toy_kv(64, 4), budget=3, pooling=dispatch(), overlaps=True)
+    chat = toy_request("chat", [1, 2, 3], "greedy", 20)
+    run(engine, [chat, *(pooled_request(str(n), [1, 2, 3, 4]) for n in range(3))], every=2)
+    told = [each for each in engine.scheduler.policy.told if each[0] != "chat"]
+    assert sorted(told) == [("0", True), ("1", True), ("2", True)]
 
 
 def test_a_request_in_flight_may_be_aborted() -> None:
