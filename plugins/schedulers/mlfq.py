@@ -124,7 +124,9 @@ class Mlfq(SchedulingPolicy):
         return last if request not in self._waiting.ranks or ranks[last] > ranks[request] else None
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
-        standing = self._standings[request]
+        standing = self._standings.get(request)
+        if standing is None:
+            return  # another policy admitted it, and `order` has not seen it yet
         standing.served = now
         standing.used += tokens
         if standing.level < self._lowest and standing.used >= self._quanta[standing.level]:

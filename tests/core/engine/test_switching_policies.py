@@ -9,6 +9,7 @@ from random_serving import POLICIES
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.registry.registry import Registry
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.toy.workloads import random_cache, random_preemption, random_workload
@@ -44,6 +45,21 @@ def test_outputs_do_not_tell_that_policies_changed(monkeypatch: pytest.MonkeyPat
         assert_all_memory_is_free(kv)
         preemptions += engine.stats().preemptions
     assert switches > 500 and preemptions > 5
+
+
+@pytest.mark.parametrize("name", sorted(Registry.load().names("scheduler")))
+def test_a_policy_may_be_told_of_a_request_before_it_sees_any(name: str) -> None:
+    """Of one whose step was in flight in a pipeline when the policy changed: a KeyError of `mlfq`."""
+    kv = toy_kv(32, 4)
+    engine = toy_engine(Fcfs(), kv, strict=True)
+    engine.add(toy_request("r", [1, 2, 3], "greedy", 3))
+    engine.step()
+    engine.scheduler.policy = Registry.load().create("scheduler", name)
+    for request in engine.scheduler.queues.running:
+        engine.scheduler.observe(request, 1, engine.clock())
+    while engine.busy:
+        engine.step()
+    assert_all_memory_is_free(kv)
 
 
 def test_faults_are_counted_across_policies() -> None:
