@@ -20,11 +20,19 @@ def death_of(code: int, *, out_of_memory: bool) -> Death:
     """
     if code >= 0:
         return Death(f"exited with code {code}", fault=True)
-    name = signal.Signals(-code).name
+    name = _name_of(-code)
     if name == "SIGKILL":
         why = ", as memory was short" if out_of_memory else " from outside; memory was not short"
         return Death(f"was ended by {name}{why}", fault=out_of_memory)
     return Death(f"was ended by {name}", fault=name in _FROM_WITHIN)
+
+
+def _name_of(number: int) -> str:
+    """A signal's name; real-time signals have none of their own but the first and the last."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class OomKills:

@@ -22,6 +22,11 @@ def test_a_signal_from_outside_is_none(name: str) -> None:
     assert not death_of(-signal.Signals[name], out_of_memory=True).fault
 
 
+def test_a_real_time_signal_has_a_number_alone() -> None:
+    """The thread that waits for the process died of it, and nothing learnt that the engine was gone."""
+    assert death_of(-35, out_of_memory=False) == Death("was ended by signal 35", fault=False)
+
+
 @pytest.mark.parametrize("code", [0, 1, 139])
 def test_an_exit_that_nobody_asked_for_is_a_fault(code: int) -> None:
     assert death_of(code, out_of_memory=False) == Death(f"exited with code {code}", fault=True)
