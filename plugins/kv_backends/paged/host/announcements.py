@@ -53,7 +53,7 @@ class Announcements:
             begin -= 1
         for at in range(begin, end):
             before, index = self._indices[at - 1 : at + 1]
-            if hashes[index] not in self._told:
+            if self._is_news(hashes[index]):  # a window may have let go of the block
                 parent = hashes[before] if before >= 0 else None
                 stretch = tokens[(before + 1) * self._block_size : (index + 1) * self._block_size]
                 self._tell(hashes[index], _Stretch(parent, array("q", stretch), salt))

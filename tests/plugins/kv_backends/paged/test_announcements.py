@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from itertools import islice
 
-from steps import compute, release, sequence
+from steps import compute, release, sequence, swap_out
 from toy import toy_kv
 
 from turnout.core.engine.prefix_index import PrefixIndex
+from turnout.core.interfaces.kv import PoolSize, Span
 from turnout.core.interfaces.router import Routable
-from turnout.core.types.block_events import AllBlocksCleared, marks
+from turnout.core.types.block_events import AllBlocksCleared, BlockRemoved, BlockStored, marks
+from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 BLOCK = 4
@@ -76,6 +78,29 @@ def test_what_a_sequence_holds_when_a_listener_comes_is_told() -> None:
     kv.announce()
     index.note("a", kv.announced())
     assert index.find(Routable("r", prompt, 1)) == {"a": _kept(kv, prompt)}
+
+
+def test_blocks_that_windows_let_go_are_not_told_when_a_sequence_is_swapped_in() -> None:
+    """They were told then for good: nothing is forgotten of a block that is not there."""
+    kv = PagedCache(PoolSize(400, 1000), BLOCK, Lru(), windows=(8,))
+    kv.announce()
+    one, other = sequence(range(300)), sequence(range(1000, 1400))
+    for upto in range(50, 301, 50):
+        compute(kv, one, upto=upto)
+    swap_out(kv, one)
+    assert kv.reserve([Span(other, 0, 400)])  # nothing is cached any more
+    release(kv, other)
+    one.tokens.append(300)
+    compute(kv, one)
+    release(kv, one)
+    assert kv.reserve([Span(other, 0, 400)])
+    told = set[bytes]()
+    for event in kv.announced():
+        if isinstance(event, BlockStored):
+            told.add(event.block_hash)
+        elif isinstance(event, BlockRemoved):
+            told.difference_update(event.block_hashes)
+    assert not told
 
 
 def _kept(kv: PagedCache, prompt: list[int]) -> int:
