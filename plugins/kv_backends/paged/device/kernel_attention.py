@@ -61,7 +61,10 @@ class PagedKernels:
         self._cache = cache
         self._share = spec.heads // spec.kv_heads
         self._long = LONG // 2 if spec.head_dim > WIDE else LONG
-        self._positions = spec.max_positions
+        # Where all layers have windows, a sequence may be longer than the pool, and so is its block table.
+        forgets = places is not None and all(rule.window is not None for rule in self._rules)
+        longest = spec.max_positions if forgets else min(cache.slots, spec.max_positions)
+        self._most_blocks = -(-longest // unit)
         self._cascade = cascade
         self._device = context.device
         self._bound = BoundAttention(self._lanes, self._rules, cache.block_size, self._table_of)
@@ -95,8 +98,7 @@ class PagedKernels:
         size, groups = self._cache.block_size, self._tables(plan)
         shaped = self._shaped.get(shape)
         if shaped is None:
-            blocks = -(-min(self._cache.slots, self._positions) // size)
-            steps = [ShapedStep(shape, self._share, blocks, self._device) for _ in groups]
+            steps = [ShapedStep(shape, self._share, self._most_blocks, self._device) for _ in groups]
             launches, written = [[step.tiles] for step in steps], [step.written for step in steps]
             shaped = _Shaped(steps, replace(self._bound, launches=launches, written=written))
             self._shaped[shape] = shaped

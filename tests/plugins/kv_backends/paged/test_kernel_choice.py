@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from steps import compute
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import PoolSize
+from turnout.core.types.plan import Chunk, Plan
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.backend import Paged
-from turnout.testing.checks.attention_traffic import EXAMPLES, Rules, spec_of
+from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
+from turnout.testing.checks.attention_traffic import EXAMPLES, Rules, new_sequence, spec_of
 
 pytest.importorskip("triton")
 CPU = torch.device("cpu")
@@ -48,3 +53,22 @@ def test_a_cascade_goes_with_models_without_windows_alone() -> None:
     built(Paged(attention="triton", cascade=1), EXAMPLES["sinks"])
     with pytest.raises(ConfigError, match=r"whole prefixes.*windows"):
         built(Paged(attention="triton", cascade=1), EXAMPLES["window"])
+
+
+def test_a_step_to_capture_has_room_for_sequences_longer_than_the_pool() -> None:
+    """Where all layers have windows, a sequence holds less than its length: its table did not fit."""
+    rule = replace(EXAMPLES["plain"][0], window=64)
+    spec = replace(spec_of([rule, rule]), max_positions=2048)
+    backend = Paged(attention="triton").for_model(spec)
+    cache = backend.cache(PoolSize(512, step=128), Lru())
+    kernels = backend.attention(spec, cache, ComputeContext(CPU, torch.float32))
+    assert isinstance(kernels, PagedKernels)
+    sequence = new_sequence([1] * 1001)
+    for upto in range(100, 1001, 100):
+        compute(cache, sequence, upto=upto)
+    compute(cache, sequence)
+    plan = Plan([Chunk(sequence, 1000, [1], 1)], [])
+    shape = kernels.shape(plan)
+    assert shape is not None
+    tiles = kernels.bind_to(plan, shape).launches[0][0]
+    assert (tiles.tables[0, :63] == torch.tensor(cache.tables[sequence.id]) * cache.block_size).all()
