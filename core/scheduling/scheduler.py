@@ -181,7 +181,7 @@ class Scheduler:
             waiting=(),
             kv=KVView(self.kv.free, self.kv.capacity),
             fits=self._fits,
-            cached=lambda request: self.kv.cached(request_of(request).live[0]),
+            cached=self._cached,
             predict=self.predictions.predict,
         )
         queues = self.queues
@@ -321,6 +321,10 @@ class Scheduler:
             return False
         spans = spans_within(request, self.capacity.tokens, self.kv)
         return bool(spans) and self.kv.fits([without_draft(span) for span in spans])
+
+    def _cached(self, view: RequestView) -> int:
+        sequence = request_of(view).live[0]
+        return sequence.computed if sequence.held else self.kv.cached(sequence)
 
     # -------------------------------------------------------------- making room
 

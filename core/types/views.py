@@ -33,6 +33,7 @@ class View(NamedTuple):
     fits: Callable[[RequestView], bool]
     """Whether there is room now for all that this request would compute in this step."""
     cached: Callable[[RequestView], int]
-    """How many leading tokens of a waiting request would need no compute if it were admitted now."""
+    """How many leading tokens of a waiting request would need no compute if it were admitted now; of a
+    running one, how many are computed."""
     predict: Callable[[RequestView], float]
     """The output tokens that a request will have when it ends, as the chosen `LengthPredictor` guesses."""

@@ -167,6 +167,27 @@ def test_a_common_prefix_is_computed_once_even_while_its_first_owner_runs():
 # ------------------------------------------------------------------ faults
 
 
+def test_a_policy_that_asks_what_is_cached_of_running_requests_changes_nothing():
+    """Blocks of prompts in parts were taken for registered ones, and later requests found the first part only."""
+
+    class Asking(Fcfs):
+        def order(self, view):
+            self.found = [view.cached(request) for request in view.running]
+            return super().order(view)
+
+    prompt, found = [1, 2, 3, 4, 5, 6] * 5, []
+    for policy in (Fcfs(), Asking()):
+        kv = toy_kv(64, 4)
+        engine = toy_engine(policy, kv, budget=6)
+        for name in "ab":
+            engine.add(toy_request(name, prompt, "greedy", 3))
+            while engine.busy:
+                engine.step()
+        found.append(kv.snapshot().hits)
+    assert found == [28, 28]
+    assert policy.found == [31], "of a running request, what is computed"
+
+
 def test_a_strategys_fault_ends_its_own_requests_and_no_others(monkeypatch):
     def broken(self, requests, logits):
         raise ZeroDivisionError("no chance")
