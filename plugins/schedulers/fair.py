@@ -85,7 +85,7 @@ class Fair(SchedulingPolicy):
         if self._users:
             ordered = self._by_service(view.waiting)
             last = ordered[-1].client if ordered else ""
-            self._keep_users((*view.running, *ordered))
+            self._keep_users(view.running, ordered)
             admission: Iterable[RequestView] = ordered
         else:
             counters = {client: self._clients.counters[client] for client in lines.by_client}
@@ -181,14 +181,16 @@ class Fair(SchedulingPolicy):
             clients = {request.client for request in view.running}
             counters.forget(clients.union(self._lines.by_client), limit)
 
-    def _keep_users(self, present: tuple[RequestView, ...]) -> None:
-        named: dict[str, dict[str, None]] = {}
-        for request in present:
+    def _keep_users(self, running: Iterable[RequestView], ordered: Iterable[RequestView]) -> None:
+        named: dict[str, set[str]] = {}
+        for request in (*running, *ordered):
             if request.client in self._users:
-                named.setdefault(request.client, {})[request.user] = None
+                named.setdefault(request.client, set()).add(request.user)
+        for request in ordered:
+            if request.client in self._users:
+                self._users[request.client].last = request.user
         most = max(LEAST_REMEMBERED, self._remember // len(self._users))
         for client, users in named.items():
-            self._users[client].last = next(reversed(users))
             self._users[client].counters.forget(users, most + len(users))
         if len(self._users) > self._remember + len(named):
             idle = next(client for client in self._users if client not in named)

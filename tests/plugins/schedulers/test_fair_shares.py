@@ -163,6 +163,27 @@ def test_a_client_gains_nothing_by_naming_a_new_user_each_time() -> None:
     assert widest_gap(service(served, "honest"), service(served, "greedy")) <= bound()
 
 
+def few_requests(rng: random.Random) -> Iterator[RequestSpec]:
+    """With pauses, so that often none waits."""
+    arrival = 0
+    for number in range(rng.randrange(4, 14)):
+        arrival += rng.choice([0, 0, 1, 3, 8])
+        prompt, tokens = rng.randint(1, PROMPT), rng.randint(1, 30)
+        yield job(f"r{number}", float(arrival), prompt, tokens, exact=True, client=rng.choice("abc"))
+
+
+def test_the_users_of_one_client_are_served_as_clients_are() -> None:
+    """A user that came back while none waited could start below the one that had left the queue last."""
+    for seed in range(130):
+        trace = list(few_requests(random.Random(seed)))
+        users = [msgspec.structs.replace(spec, client="key", user=spec.client) for spec in trace]
+        orders = []
+        for specs in (trace, users):
+            roomy = Machine(toy_kv(400, 4, prefix_caching=False), slots=3, budget=64)
+            orders.append(serve(Fair(), specs, roomy).times("admit"))
+        assert orders[0] == orders[1], seed
+
+
 def test_the_users_of_a_client_have_equal_parts_of_its_share() -> None:
     rates = {"a": 3.0, "b": 1.5, "other": 3.0}
     stream = (
