@@ -15,6 +15,7 @@ from turnout.core.types.plan import Chunk, Plan
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
+from turnout.plugins.kv_backends.paged.host.window_tables import ABSENT
 from turnout.testing.checks.attention_traffic import EXAMPLES, Rules, new_sequence, spec_of
 
 pytest.importorskip("triton")
@@ -72,3 +73,26 @@ def test_a_step_to_capture_has_room_for_sequences_longer_than_the_pool() -> None
     assert shape is not None
     tiles = kernels.bind_to(plan, shape).launches[0][0]
     assert (tiles.tables[0, :63] == torch.tensor(cache.tables[sequence.id]) * cache.block_size).all()
+
+
+def test_blocks_that_a_window_let_go_are_not_read() -> None:
+    """Their entries name another sequence's block: a NaN there would be in this one's output, masked or not."""
+    rule = replace(EXAMPLES["plain"][0], window=64)
+    spec = replace(spec_of([rule]), max_positions=2048)
+    backend = Paged(attention="triton", dtype="int8").for_model(spec)
+    cache = backend.cache(PoolSize(2048, step=128), Lru())
+    kernels = backend.attention(spec, cache, ComputeContext(CPU, torch.float32))
+    assert isinstance(kernels, PagedKernels)
+    other, sequence = new_sequence([2] * 16), new_sequence([1] * 1041)
+    compute(cache, other)
+    for upto in range(80, 1041, 80):
+        compute(cache, sequence, upto=upto)
+    compute(cache, sequence)
+    (block,) = cache.tables[other.id]
+    assert block == ABSENT not in cache.tables[sequence.id][60:]
+    for tensor in kernels.storage.tensors:
+        if tensor.dtype.is_floating_point:
+            tensor[:, :16] = float("nan")
+    kernels.bind(Plan([Chunk(sequence, 1040, [1], 1)], []))
+    q, k, v = (torch.ones(1, heads, rule.key_dim) for heads in (rule.heads, rule.kv_heads, rule.kv_heads))
+    assert kernels(0, q, k, v).isfinite().all()

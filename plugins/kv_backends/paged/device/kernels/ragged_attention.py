@@ -11,6 +11,7 @@ from torch import Tensor
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_programs import attend, merge
+from turnout.plugins.kv_backends.paged.host.kv_groups import READ_TOGETHER
 
 __all__ = ["FEW_PARTS", "WIDE", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
 
@@ -140,7 +141,7 @@ def _attend(
     """Writes to `out`, or to `parted` from its part `first_part` on."""
     lanes, block_size, rule, sinks = layer
     (_, heads, dim), kv_heads = q.shape, lanes.k.shape[1]
-    prefix, wide = tiles.prefix, dim > WIDE
+    prefix, wide, step = tiles.prefix, dim > WIDE, _step(dim, tiles.rows, lanes)
     attend[len(tiles.chunks), kv_heads, tiles.parts](
         q,
         lanes.k,
@@ -175,7 +176,8 @@ def _attend(
         dim=dim,
         DIM=triton.next_power_of_2(dim),
         ROWS=tiles.rows,
-        STEP=_step(dim, tiles.rows, lanes),
+        STEP=step,
+        TOGETHER=min(step, READ_TOGETHER),
         PART=PART,
         MOST_PARTS=MOST_PARTS,
         SPLIT=parted is not None,

@@ -16,8 +16,9 @@ A prefix that several chunks share can be read once for all of them (Hydragen, J
 https://arxiv.org/abs/2402.05099). A tile then has tokens of many chunks (SHARED), all of which attend to the
 whole prefix; the chunks' own tiles begin behind the prefix (SKIPS), and `merge` combines both.
 
-In a layer with a window (WINDOWED), a tile begins at the step of positions that its first token still sees. A
-sink is a score without a value, with which the softmax of a row's first part begins.
+In a layer with a window (WINDOWED), a tile begins at the positions, TOGETHER at a time, that its first token
+still sees: blocks before may be another sequence's by now. A sink is a score without a value, with which the
+softmax of a row's first part begins.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def attend(  # noqa: C901 - Triton takes a program as one function
     DIM: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,
+    TOGETHER: tl.constexpr,
     PART: tl.constexpr,
     MOST_PARTS: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -102,7 +104,7 @@ def attend(  # noqa: C901 - Triton takes a program as one function
     upto = start if SHARED else tl.minimum(start + length, start + offset + ROWS // share)
     begin = tl.load(skips + chunk) if SKIPS else 0
     if WINDOWED:
-        begin = tl.maximum(begin, (start + offset + 1 - window) // STEP * STEP)
+        begin = tl.maximum(begin, (start + offset + 1 - window) // TOGETHER * TOGETHER)
     if SPLIT:
         context = upto - begin
         parts = tl.maximum(1, tl.minimum(MOST_PARTS, tl.cdiv(context, PART)))
