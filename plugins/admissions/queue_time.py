@@ -36,10 +36,10 @@ class QueueTime(AdmissionPolicy):
     def admit(self, request: RequestView, load: Load) -> Refusal | None:
         wait = self._expected = expected_wait(load)
         most = min(self.seconds, _time_left(request, load.now))
-        if wait <= most:
+        if not wait or wait <= most:
             return None
         self._refused += 1
-        after = min(max(1.0, wait - self.seconds), MOST_RETRY_SECONDS)
+        after = min(max(1.0, wait - max(0.0, most)), MOST_RETRY_SECONDS)
         limit = f"at most {self.seconds:g} s" if most == self.seconds else "its deadline is sooner"
         return Refusal(
             f"{load.waiting} requests wait, and this one would wait about {wait:.0f} s ({limit}); try again "
@@ -57,5 +57,5 @@ def expected_wait(load: Load) -> float:
 
 
 def _time_left(request: RequestView, now: float) -> float:
-    due = request.deadline if request.ttft_deadline is None else request.ttft_deadline
-    return float("inf") if due is None else due - now
+    dues = [due for due in (request.deadline, request.ttft_deadline) if due is not None]
+    return min(dues, default=float("inf")) - now

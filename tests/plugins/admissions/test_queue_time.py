@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from toy import ToyParallel
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.admission import Load, Refusal
 from turnout.core.registry.registry import Registry
+from turnout.core.types.request import Request
 from turnout.core.types.views import KVView
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.presets import preset
@@ -50,6 +53,18 @@ def test_a_deadline_that_cannot_be_met_is_told_at_once() -> None:
     assert refusal(policy, load(9, 2.0), deadline=6.0) is None
     answer = refusal(policy, load(9, 2.0), deadline=4.0)
     assert answer is not None and "its deadline is sooner" in answer.reason
+
+
+def test_the_sooner_deadline_counts_and_is_what_the_wait_exceeds() -> None:
+    at, spec = load(39, 2.0), made_request(deadline=5.0).spec
+    spec = msgspec.structs.replace(spec, ttft_deadline=50.0)
+    answer = QueueTime(seconds=60).admit(Request(spec, ToyParallel(), at.now, 16, frozenset()).view, at)
+    assert answer is not None and answer.retry_after == 15.0
+
+
+def test_a_deadline_that_has_passed_refuses_no_request_while_none_waits() -> None:
+    """It was told that 0 requests wait, and to try again."""
+    assert refusal(QueueTime(), load(0, 2.0), deadline=-1.0) is None
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
