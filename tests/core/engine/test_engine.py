@@ -168,7 +168,7 @@ def test_a_common_prefix_is_computed_once_even_while_its_first_owner_runs():
 
 
 def test_a_policy_that_asks_what_is_cached_of_running_requests_changes_nothing():
-    """Blocks of prompts in parts were taken for registered ones, and later requests found the first part only."""
+    """Blocks of prompts in parts were taken for registered ones, and later requests found little."""
 
     class Asking(Fcfs):
         def order(self, view):

@@ -143,7 +143,7 @@ class Seeing(Fcfs):
 
 
 def test_policies_are_told_once_and_while_they_see_the_request() -> None:
-    """Where steps overlap, `mlfq` had dropped its notes, which was a fault, and `fair` charged a prompt twice."""
+    """Where steps overlap, `mlfq` had dropped its notes by then, and `fair` charged a prompt twice."""
     engine = toy_engine(Seeing(), toy_kv(64, 4), budget=3, pooling=dispatch(), overlaps=True)
     chat = toy_request("chat", [1, 2, 3], "greedy", 20)
     run(engine, [chat, *(pooled_request(str(n), [1, 2, 3, 4]) for n in range(3))], every=2)

@@ -76,7 +76,7 @@ def test_a_step_to_capture_has_room_for_sequences_longer_than_the_pool() -> None
 
 
 def test_blocks_that_a_window_let_go_are_not_read() -> None:
-    """Their entries name another sequence's block: a NaN there would be in this one's output, masked or not."""
+    """Their entries name another sequence's block: a NaN there would be in the output, masked or not."""
     rule = replace(EXAMPLES["plain"][0], window=64)
     spec = replace(spec_of([rule]), max_positions=2048)
     backend = Paged(attention="triton", dtype="int8").for_model(spec)
