@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -97,10 +98,12 @@ def _keep(weights: Tensor, ranked: Tensor, params: Sequence[SamplingParams], lim
     ranks = torch.arange(values.shape[-1], device=values.device)
     values = values.masked_fill(ranks >= column(limits, values), 0)
     whole = to_device(torch.tensor([[limit == weights.shape[-1]] for limit in limits]), values.device)
-    total = torch.where(whole, weights.sum(dim=-1, keepdim=True), values.sum(dim=-1, keepdim=True))
-    likelier = values.cumsum(dim=-1) - values
-    # The most likely token always stays, even with a top_p too small for fp32.
-    beyond = (likelier >= total * column((p.top_p for p in params), total)) & (ranks > 0)
+    upto = values.cumsum(dim=-1)
+    # The last of the sums, because how `sum` adds depends on how many are ranked for other rows of the batch.
+    total = torch.where(whole, weights.sum(dim=-1, keepdim=True), upto[:, -1:])
+    # The most likely token always stays, even with a top_p too small for fp32; a top_p of 1 cuts no token.
+    shares = column((p.top_p if p.top_p < 1 else math.inf for p in params), total)
+    beyond = (upto - values >= total * shares) & (ranks > 0)
     return torch.zeros_like(weights).scatter_(1, ranked, values.masked_fill(beyond, 0))
 
 

@@ -19,7 +19,7 @@ from turnout.core.interfaces.logits_processor import Row
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.sampling import Sampling
-from turnout.sampling.distributions import token_weights
+from turnout.sampling.distributions import token_weights, truncate_by_sorting
 from turnout.sampling.draws import draw
 from turnout.sampling.exponential_race import exponential_race
 from turnout.sampling.noise import noise_key, seed_tensor, uniform
@@ -202,3 +202,22 @@ def test_a_share_of_a_large_top_k_is_of_all_of_it() -> None:
     """It was a share of the 256 most likely, unless another row of the batch needed more of them."""
     weights = token_weights(torch.zeros(1, 500), [SamplingParams(top_k=400, top_p=0.5)])
     assert weights.sum() == 200
+
+
+def test_top_p_of_a_top_k_does_not_depend_on_the_other_rows() -> None:
+    """The sum of the kept weights was rounded by how many another row ranked."""
+    weights, rows = token_weights(some_logits(400, 2000), [SamplingParams()] * 400), 400
+    best = weights.topk(50).values
+    shares = (best.cumsum(-1)[:, 20] / best.sum(-1)).tolist()  # where a bit decides
+    params = [SamplingParams(top_k=50, top_p=share) for share in shares]
+    alone = truncate_by_sorting(weights, params)
+    more = torch.cat([weights, weights[:1]])
+    for most in (200, 1000):
+        together = truncate_by_sorting(more, [*params, SamplingParams(top_k=most)])
+        assert torch.equal(together[:rows], alone)
+
+
+def test_a_top_p_of_1_cuts_no_token() -> None:
+    """Unlikely tokens were cut where the sum of the others is rounded to that of all."""
+    weights = token_weights(some_logits(4, 100_000), [SamplingParams(top_k=2**31 - 1)] * 4)
+    assert bool((weights > 0).all())
