@@ -23,6 +23,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels.attention.dense import DenseAttention
 from turnout.models.decoder.decoder import DecoderLayer
+from turnout.models.decoder.layers import Attention, GatedMLP
 
 __all__ = ["MAX_TOKENS", "Calibration", "Smoothing", "find_smoothing"]
 
@@ -112,13 +113,20 @@ def _factor(inputs: Tensor, weights: Tensor, strength: float) -> Tensor:
 
 
 def _links(model: nn.Module) -> list[Link]:
-    prefixes = [name for name, layer in model.named_modules() if isinstance(layer, DecoderLayer)]
-    if not prefixes:
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, DecoderLayer)}
+    if not layers:
         raise ConfigError(
             "--smooth works on the layers that Turnout's own model families share, and this model has none; "
             "leave it out"
         )
-    return [link for prefix in prefixes for link in _links_of(prefix)]
+    for name, layer in layers.items():
+        for part, kind in ((layer.self_attn, Attention), (layer.mlp, GatedMLP)):
+            if not isinstance(part, kind):
+                raise ConfigError(
+                    f"--smooth works on layers of {Attention.__name__} and {GatedMLP.__name__}, and {name} "
+                    f"has a {type(part).__name__}; leave it out"
+                )
+    return [link for name in layers for link in _links_of(name)]
 
 
 def _links_of(layer: str) -> list[Link]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from family_checkpoints import write_checkpoint
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -149,3 +150,12 @@ def test_too_little_text_is_refused(planted: Path, tmp_path: Path) -> None:
 def test_layers_that_are_not_the_shared_ones_are_refused() -> None:
     with pytest.raises(ConfigError, match="--smooth works on the layers that Turnout's own model families"):
         find_smoothing(nn.Sequential(nn.Linear(4, 4)), list(range(100)), 0.5)
+
+
+@pytest.mark.parametrize(("kind", "named"), [("mixtral", "SparseMLP"), ("gpt2", "PlainMLP")])
+def test_parts_of_layers_that_are_not_the_shared_ones_are_refused(
+    kind: str, named: str, tmp_path: Path
+) -> None:
+    write_checkpoint(kind, tmp_path)
+    with pytest.raises(ConfigError, match=f"--smooth works on layers of .* has a {named}"):
+        find_smoothing(load(tmp_path), list(range(100)), 0.5)
