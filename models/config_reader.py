@@ -22,11 +22,13 @@ class ConfigReader:
         self.config = config
         self.where = where
 
-    def integer(self, key: str, default: int | None = None, *, most: int = MOST) -> int:
-        """A positive integer, at most `most`."""
+    def integer(self, key: str, default: int | None = None, *, least: int = 1, most: int = MOST) -> int:
+        """An integer from `least` to `most`."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise self._wrong(key, value, "a positive integer")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self._wrong(
+                key, value, "a positive integer" if least == 1 else f"an integer from {least} on"
+            )
         if value > most:
             raise self._wrong(key, value, f"at most {most:,}")
         return value
@@ -36,6 +38,13 @@ class ConfigReader:
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
             raise self._wrong(key, value, f"a positive number, at most {MOST:,}")
+        return value
+
+    def any_number(self, key: str, default: float | None = None) -> float:
+        """A finite number: 0 or a negative one, too."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST:
+            raise self._wrong(key, value, "a finite number")
         return value
 
     def flag(self, key: str, default: bool) -> bool:

@@ -9,7 +9,7 @@ from turnout.core.errors import ModelError
 from turnout.core.types.model_spec import RopeSpec
 from turnout.models.config_reader import ConfigReader
 
-__all__ = ["reachable_positions", "read_rope"]
+__all__ = ["reachable_positions", "read_rope", "turned_width"]
 
 # The numbers that each kind of scaling needs.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -20,6 +20,9 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "longrope": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
+
+OPTIONAL = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+"""The numbers that a kind of scaling may have beside them."""
 
 
 def read_rope(reader: ConfigReader) -> RopeSpec:
@@ -52,6 +55,11 @@ def reachable_positions(rope: RopeSpec, max_positions: int) -> int:
     return max_positions
 
 
+def turned_width(head_dim: int, share: float) -> int:
+    """Returns how many numbers of a head turn where only a share of it does, as transformers rounds it."""
+    return int(head_dim * share)
+
+
 def _parameters(kind: str, scaling: ConfigReader, reader: ConfigReader) -> dict[str, Any]:
     parameters = {key: value for key, value in scaling.config.items() if value is not None}
     _check_whole_head(scaling, reader)
@@ -67,6 +75,9 @@ def _parameters(kind: str, scaling: ConfigReader, reader: ConfigReader) -> dict[
     complete = ConfigReader(parameters, scaling.where)
     for key in REQUIRED[kind]:
         complete.number(key)
+    for key in OPTIONAL:
+        complete.any_number(key, 0.0)
+    complete.flag("truncate", True)
     return parameters
 
 

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from turnout.core.errors import ModelError
 from turnout.core.types.model_spec import RopeSpec
+from turnout.models.rope_spec import turned_width
 
 __all__ = ["Rotary", "RotaryByLayer", "Rotation", "make_rotary", "no_rotary"]
 
@@ -33,8 +34,8 @@ class Rotation(NamedTuple):
 
     def apply(self, x: Tensor) -> Tensor:
         """Returns x, [tokens, heads, head_dim], rotated."""
-        first, second = x.chunk(2, dim=-1)
-        return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
+        half = x.shape[-1] // 2
+        return x * self.cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * self.sin
 
 
 class Rotary(nn.Module):
@@ -130,9 +131,21 @@ class RotaryByLayer(nn.Module):
         return [rotary(positions, dtype) for rotary in self.rotaries]
 
 
+class NoRotary(Rotary):
+    """Turns by no angle, which gives back the same bits. Heads may be of any width, odd ones too."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__(torch.zeros(head_dim // 2, device="cpu"))
+        self.head_dim = head_dim
+
+    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+        cos = torch.ones(len(positions), 1, self.head_dim, dtype=dtype, device=positions.device)
+        return Rotation(cos, torch.zeros_like(cos))
+
+
 def no_rotary(head_dim: int) -> Rotary:
-    """Builds the module of layers without positions: turning by no angle gives back the same bits."""
-    return Rotary(torch.zeros(head_dim // 2, device="cpu"))
+    """Builds the module of layers without positions."""
+    return NoRotary(head_dim)
 
 
 class LongRotary(Rotary):
@@ -172,12 +185,16 @@ def make_rotary(rope: RopeSpec, head_dim: int) -> Rotary:
 
     With a ``partial_rotary_factor`` only the first numbers of each half of a head turn.
     """
-    share = rope.parameters.get("partial_rotary_factor", 1.0)
-    if share == 1.0:
-        return _whole_rotary(rope, head_dim)
-    turned = round(head_dim * share)
-    rotary = _whole_rotary(rope, turned)
-    rotary.pad((head_dim - turned) // 2)
+    turned = turned_width(head_dim, rope.parameters.get("partial_rotary_factor", 1.0))
+    try:
+        rotary = _whole_rotary(rope, turned)
+    except (ArithmeticError, ValueError) as error:
+        raise ModelError(
+            f"config.json: no rotary embeddings of the kind {rope.kind!r} follow from rope_theta = "
+            f"{rope.theta} and the scaling's numbers, for heads of {head_dim} ({error}); correct them"
+        ) from error
+    if turned < head_dim:
+        rotary.pad((head_dim - turned) // 2)
     return rotary
 
 

@@ -107,8 +107,13 @@ class DeepseekV3(DeepseekV2):
     def spec(self, config: Mapping[str, Any]) -> DeepseekSpec:
         reader = ConfigReader(config)
         interleaved = reader.flag("rope_interleave", True)
-        self._spec = _read(self.architectures[0], reader, interleaved=interleaved, grouped=True)
-        return self._spec
+        self._spec = spec = _read(self.architectures[0], reader, interleaved=interleaved, grouped=True)
+        if spec.experts < 2 * spec.groups:
+            raise ModelError(
+                f"config.json: {spec.experts} experts in n_group = {spec.groups} groups are too few: a group "
+                "is scored by its two best"
+            )
+        return spec
 
     def router(self, spec: DeepseekSpec) -> Router:
         from turnout.models.decoder.routers import CorrectedRouter
@@ -138,6 +143,9 @@ def _read(architecture: str, reader: ConfigReader, *, interleaved: bool, grouped
     groups = reader.integer("n_group", 1) if grouped else 1
     if experts % groups:
         raise ModelError(f"config.json: n_group = {groups} should divide the {experts} experts")
+    top_groups = reader.integer("topk_group", 1) if grouped else 1
+    if top_groups > groups:
+        raise ModelError(f"config.json: topk_group = {top_groups} should be at most n_group = {groups}")
     dense = reader.integer("first_k_dense_replace") if reader.config.get("first_k_dense_replace") else 0
     size = reader.integer("moe_intermediate_size")
     return extended(
@@ -155,7 +163,7 @@ def _read(architecture: str, reader: ConfigReader, *, interleaved: bool, grouped
         turned=turned,
         value=reader.integer("v_head_dim", 128),
         groups=groups,
-        top_groups=reader.integer("topk_group", 1) if grouped else 1,
+        top_groups=top_groups,
         scale=float(reader.number("routed_scaling_factor", 1.0)),
         interleaved=interleaved,
     )

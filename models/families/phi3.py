@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from turnout.core.errors import ModelError
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Placement, Renamed
 from turnout.models.config_reader import ConfigReader
 from turnout.models.families.base import Biases, DecoderFamily, read_spec
 from turnout.models.families.windows import SLIDING, with_windows
+from turnout.models.rope_spec import turned_width
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,9 +37,14 @@ class Phi3(DecoderFamily):
         share, config = _rotated_share({"rms_norm_eps": 1e-5, **config})
         reader = ConfigReader(config)
         spec = read_spec(self.architectures[0], config, Biases(qkv=False, output=False, mlp=False))
-        if share < 1:
-            if spec.rope.kind == "dynamic" or round(spec.head_dim * share) % 2:
-                raise reader.reject("partial_rotary_factor", "such a rotation of a part of a head")
+        if share != 1:
+            turned = turned_width(spec.head_dim, share)
+            if spec.rope.kind == "dynamic" or turned % 2 or not 0 < turned <= spec.head_dim:
+                raise ModelError(
+                    f"config.json: partial_rotary_factor = {share} is not supported: of heads of "
+                    f"{spec.head_dim} numbers it turns {turned}, with rotary embeddings of the kind "
+                    f"{spec.rope.kind!r}; expected an even number of them, and any kind but 'dynamic'"
+                )
             parameters = {**spec.rope.parameters, "partial_rotary_factor": share}
             spec = replace(spec, rope=replace(spec.rope, parameters=parameters))
         window = reader.integer("sliding_window") if reader.has("sliding_window") else None
@@ -65,8 +72,9 @@ class Phi3(DecoderFamily):
         return placed
 
     def _order(self) -> Callable[[Tensor], Tensor] | None:
-        turned = round(self._spec.head_dim * self._spec.rope.parameters.get("partial_rotary_factor", 1.0))
-        return None if turned == self._spec.head_dim else partial(_reordered, self._spec.head_dim, turned)
+        width = self._spec.head_dim
+        turned = turned_width(width, self._spec.rope.parameters.get("partial_rotary_factor", 1.0))
+        return None if turned == width else partial(_reordered, width, turned)
 
 
 def _rotated_share(config: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:

@@ -66,9 +66,10 @@ class Qwen2Moe(DecoderFamily):
 
 def with_qwen_windows(spec: ModelSpec, reader: ConfigReader) -> ModelSpec:
     """Returns `spec` with Qwen's windows: where ``use_sliding_window``, of layers from one on."""
-    if not reader.flag("use_sliding_window", False):
+    none = "sliding_window" in reader.config and not reader.has("sliding_window")
+    if none or not reader.flag("use_sliding_window", False):
         return spec
-    first = reader.integer("max_window_layers", 28)
+    first = reader.integer("max_window_layers", 28, least=0)
     kinds = layer_kinds(reader, [SLIDING if layer >= first else FULL for layer in range(spec.layers)])
     return with_windows(spec, kinds, reader.integer("sliding_window", 4096))
 

@@ -25,7 +25,7 @@ class Qwen3(DecoderFamily):
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3ForCausalLM",)
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
-        return _read(self.architectures[0], config)
+        return _read(self.architectures[0], {"head_dim": 128, **config})
 
     def build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.decoder.decoder import Decoder, DecoderLayer
@@ -73,7 +73,7 @@ class Qwen3Moe(DecoderFamily):
 
 def _read(architecture: str, config: Mapping[str, Any]) -> ModelSpec:
     """Reads a config of Qwen3, with or without experts."""
-    reader = ConfigReader({"head_dim": 128, **config})
+    reader = ConfigReader(config)
     bias = reader.flag("attention_bias", False)
-    spec = read_spec(architecture, reader.config, Biases(qkv=bias, output=bias, mlp=False))
+    spec = read_spec(architecture, config, Biases(qkv=bias, output=bias, mlp=False))
     return with_qwen_windows(spec, reader)

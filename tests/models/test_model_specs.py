@@ -13,7 +13,7 @@ from turnout.core.interfaces.models import ModelFamily
 from turnout.models import families
 from turnout.models.families import Llama, Qwen2
 from turnout.models.families.encoders.family import EncoderFamily
-from turnout.models.meta_model import count_parameters
+from turnout.models.meta_model import count_parameters, meta_model
 
 QWEN = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -143,6 +143,9 @@ def test_scaling_extends_the_positions_a_model_can_serve(scaling: dict[str, Any]
         ({"rope_scaling": {"type": "linear"}}, "factor"),
         ({"rope_scaling": {"type": "linear", "factor": "2"}}, "factor"),
         ({"rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}}, "high_freq_factor"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "beta_fast": "32"}}, "beta_fast"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "attention_factor": "1"}}, "attention_factor"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "truncate": 1}}, "truncate"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "full_attention"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"hidden_size": None}, "hidden_size"),
@@ -160,6 +163,36 @@ def test_scaling_extends_the_positions_a_model_can_serve(scaling: dict[str, Any]
 def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], named: str) -> None:
     with pytest.raises(ModelError, match=named):
         Qwen2().spec({**QWEN, **change})
+
+
+@pytest.mark.parametrize("change", [{"rope_theta": 1.0}, {"beta_slow": -1}])
+def test_numbers_from_which_no_rotation_follows_are_refused(change: dict[str, Any]) -> None:
+    scaling = {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16384, **change}
+    with pytest.raises(ModelError, match="no rotary embeddings of the kind 'yarn' follow from rope_theta"):
+        meta_model(Qwen2(), Qwen2().spec({**QWEN, "rope_scaling": scaling}))
+
+
+def test_a_window_of_null_is_none() -> None:
+    assert not Qwen2().spec({**QWEN, "use_sliding_window": True, "sliding_window": None}).attention
+    sliding = Qwen2().spec({**QWEN, "use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0})
+    assert {rule.window for rule in sliding.attention} == {64}
+
+
+@pytest.mark.parametrize("share", [0.9, 0.001, 1.5])
+def test_a_part_of_a_head_that_cannot_turn_is_refused(share: float) -> None:
+    heads = {"num_attention_heads": 14, "num_key_value_heads": 14}
+    with pytest.raises(ModelError, match=f"partial_rotary_factor = {share} is not supported"):
+        families.Phi3().spec({**QWEN, **heads, "partial_rotary_factor": share})
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"n_group": 8}, "n_group = 8 groups are too few"), ({"n_group": 2, "topk_group": 4}, "topk_group = 4")],
+)
+def test_groups_that_no_expert_can_be_chosen_of_are_refused(change: dict[str, int], named: str) -> None:
+    experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    with pytest.raises(ModelError, match=named):
+        families.DeepseekV3().spec({**QWEN, **experts, **change})
 
 
 def test_llama_refuses_split_pretraining_matrices() -> None:

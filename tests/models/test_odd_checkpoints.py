@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from family_checkpoints import write_checkpoint
+from family_checkpoints import write_checkpoint, write_model
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -16,6 +16,8 @@ from turnout import LLM, SamplingParams
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
+from turnout.kernels import choose_kernels
+from turnout.kernels.attention.dense import DenseAttention
 from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.checkpoints.loading import load_model
 from turnout.models.hub.resolve import resolve_model
@@ -206,3 +208,44 @@ def test_a_router_in_float32_chooses_as_that_of_transformers(kind: str, name: st
             for experts, heavy in ((chosen, weights), (expected[1], expected[0]))
         )
         torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-6)
+
+
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+ODD: dict[str, tuple[str, dict[str, Any]]] = {
+    # Native kernels read past the rotations of odd heads, whose last number they left out.
+    "heads of 15": ("gpt2", {"n_embd": 30, "n_head": 2, "n_inner": 48}),
+    "heads of 1": ("gpt2", {"n_embd": 2, "n_head": 2, "n_inner": 8}),
+    "windows from layer 0 on": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0},
+    ),
+    "experts without head_dim": ("qwen3_moe", EXPERTS),
+    # 64 · 0.7 is 44.8: 44 numbers of a head turn, not 45.
+    "a rounded part of heads": (
+        "phi3",
+        {
+            **{"hidden_size": 64, "num_attention_heads": 1, "num_key_value_heads": 1},
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.7},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kernels", ["native", "torch"])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_shapes_are_computed_as_by_transformers(odd: str, kernels: str, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    kind, more = ODD[odd]
+    write_model(kind, more, tmp_path, seed=3)
+    config, cpu = read_config(tmp_path), torch.device("cpu")
+    tokens = torch.arange(3, 33)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    chosen = choose_kernels(kernels, cpu, torch.float32).kernels
+    family = Registry.load().family(config["architectures"][0])
+    spec = family.spec(config)
+    ours = load_model(tmp_path, family, spec, ComputeContext(cpu, torch.float32, chosen), progress=False)
+    attend = DenseAttention(spec.layer_attention())
+    with torch.inference_mode():
+        found = ours.logits(ours(tokens, torch.arange(len(tokens)), attend))
+        torch.testing.assert_close(found, theirs(tokens[None]).logits[0], atol=1e-4, rtol=1e-4)
