@@ -9,7 +9,7 @@ from turnout.core.errors import ModelError
 from turnout.core.types.model_spec import RopeSpec
 from turnout.models.config_reader import ConfigReader
 
-__all__ = ["reachable_positions", "read_rope", "turned_width"]
+__all__ = ["reachable_positions", "read_rope"]
 
 # The numbers that each kind of scaling needs.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -53,11 +53,6 @@ def reachable_positions(rope: RopeSpec, max_positions: int) -> int:
         extended = rope.parameters["factor"] * rope.parameters["original_max_position_embeddings"]
         return max(max_positions, int(extended))
     return max_positions
-
-
-def turned_width(head_dim: int, share: float) -> int:
-    """Returns how many numbers of a head turn where only a share of it does, as transformers rounds it."""
-    return int(head_dim * share)
 
 
 def _parameters(kind: str, scaling: ConfigReader, reader: ConfigReader) -> dict[str, Any]:

@@ -25,6 +25,10 @@ class RopeSpec:
     kind: str = "default"
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    def turned_width(self, head_dim: int) -> int:
+        """Returns how many numbers of a head turn: of a share of it as many as transformers rounds it to."""
+        return int(head_dim * self.parameters.get("partial_rotary_factor", 1.0))
+
 
 @dataclass(frozen=True)
 class ModelSpec:

@@ -17,7 +17,6 @@ from torch.nn import functional
 
 from turnout.core.errors import ModelError
 from turnout.core.types.model_spec import RopeSpec
-from turnout.models.rope_spec import turned_width
 
 __all__ = ["Rotary", "RotaryByLayer", "Rotation", "make_rotary", "no_rotary"]
 
@@ -185,7 +184,7 @@ def make_rotary(rope: RopeSpec, head_dim: int) -> Rotary:
 
     With a ``partial_rotary_factor`` only the first numbers of each half of a head turn.
     """
-    turned = turned_width(head_dim, rope.parameters.get("partial_rotary_factor", 1.0))
+    turned = rope.turned_width(head_dim)
     try:
         rotary = _whole_rotary(rope, turned)
     except (ArithmeticError, ValueError) as error:

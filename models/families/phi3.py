@@ -13,7 +13,6 @@ from turnout.core.types.placement import Placement, Renamed
 from turnout.models.config_reader import ConfigReader
 from turnout.models.families.base import Biases, DecoderFamily, read_spec
 from turnout.models.families.windows import SLIDING, with_windows
-from turnout.models.rope_spec import turned_width
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,15 +37,15 @@ class Phi3(DecoderFamily):
         reader = ConfigReader(config)
         spec = read_spec(self.architectures[0], config, Biases(qkv=False, output=False, mlp=False))
         if share != 1:
-            turned = turned_width(spec.head_dim, share)
-            if spec.rope.kind == "dynamic" or turned % 2 or not 0 < turned <= spec.head_dim:
+            rope = replace(spec.rope, parameters={**spec.rope.parameters, "partial_rotary_factor": share})
+            turned = rope.turned_width(spec.head_dim)
+            if rope.kind == "dynamic" or turned % 2 or not 0 < turned <= spec.head_dim:
                 raise ModelError(
                     f"config.json: partial_rotary_factor = {share} is not supported: of heads of "
                     f"{spec.head_dim} numbers it turns {turned}, with rotary embeddings of the kind "
-                    f"{spec.rope.kind!r}; expected an even number of them, and any kind but 'dynamic'"
+                    f"{rope.kind!r}; expected an even number of them, and any kind but 'dynamic'"
                 )
-            parameters = {**spec.rope.parameters, "partial_rotary_factor": share}
-            spec = replace(spec, rope=replace(spec.rope, parameters=parameters))
+            spec = replace(spec, rope=rope)
         window = reader.integer("sliding_window") if reader.has("sliding_window") else None
         self._spec = with_windows(spec, [SLIDING] * spec.layers, window)
         return self._spec
@@ -72,8 +71,7 @@ class Phi3(DecoderFamily):
         return placed
 
     def _order(self) -> Callable[[Tensor], Tensor] | None:
-        width = self._spec.head_dim
-        turned = turned_width(width, self._spec.rope.parameters.get("partial_rotary_factor", 1.0))
+        width, turned = self._spec.head_dim, self._spec.rope.turned_width(self._spec.head_dim)
         return None if turned == width else partial(_reordered, width, turned)
 
 
