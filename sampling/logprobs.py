@@ -43,11 +43,11 @@ def token_logprobs(
 
 
 def top_logprobs(logprobs: Tensor, wanted: list[int | None]) -> Callable[[], list[TopLogprobs]]:
-    """The `wanted` most likely tokens of each row of logprobs [rows, vocab_size]; None wants none.
+    """The `wanted` most likely tokens, or all, of each row of logprobs [rows, vocab_size]; None wants none.
 
     The returned function waits for the device.
     """
-    most = max((count or 0 for count in wanted), default=0)
+    most = min(max((count or 0 for count in wanted), default=0), logprobs.shape[-1])
     if not most:
         return lambda: [[] for _ in wanted]
     best = logprobs.topk(most)

@@ -19,6 +19,8 @@ __all__ = ["LogitBias"]
 
 DENSE = 4096
 """Biased tokens from which on a bias is kept for the whole vocabulary: indexing so many takes longer."""
+MOST = 1e30
+"""Larger biases count as this: float32 would have infinity, and of that alone there is no distribution."""
 
 
 class LogitBias(LogitsProcessor):
@@ -58,7 +60,8 @@ def _listed(request: Request) -> tuple[TokenIds, Floats]:
     import numpy as np
 
     biases = request.params.logit_bias
-    return np.array(list(biases), dtype=np.int64), np.array(list(biases.values()), dtype=np.float32)
+    ids, values = np.array(list(biases), dtype=np.int64), np.array(list(biases.values()), dtype=np.float64)
+    return ids, values.clip(-MOST, MOST).astype(np.float32)
 
 
 def _dense(request: Request, logits: Tensor) -> Tensor:

@@ -71,6 +71,14 @@ def test_a_bias_of_many_tokens_is_added_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(adjust(logits, rows), expected)
 
 
+def test_a_huge_bias_is_no_infinity() -> None:
+    """A bias of -1e308 on the only token that is allowed gave one that is not, and a warning."""
+    left = adjust(some_logits(), [a_row(logit_bias={7: -1e308}, allowed_token_ids=(7,))])
+    assert left.isfinite().nonzero()[:, 1].tolist() == [7]
+    left = adjust(some_logits(), [a_row(logit_bias={7: 1e308, 2: 1e308})])
+    assert left.isfinite().all() and left.topk(2).indices.sort().values.tolist() == [[2, 7]]
+
+
 def test_no_stop_before_min_tokens() -> None:
     rows = some_logits()
     early = adjust(rows, [a_row(min_tokens=4)])
