@@ -75,7 +75,7 @@ def _named(header: GGUFHeader, kind: Architecture, tensor: GGUFTensor) -> Stored
     if known.endswith("shared_expert_gate") and len(tensor.shape) == 1:  # a row, without its dimension
         tensor = replace(tensor, shape=(1, *tensor.shape))
     more = kind.norms_plus if known.endswith("norm") else 0.0
-    return StoredTensor(name, tensor, _heads(header, known) if kind.paired else 0, more)
+    return StoredTensor(name, tensor, _heads(header, known, tensor) if kind.paired else 0, more)
 
 
 def _parts(header: GGUFHeader, tensor: StoredTensor) -> Iterator[StoredTensor]:
@@ -108,8 +108,14 @@ def _joined(header: GGUFHeader, name: str, keys: GGUFTensor) -> StoredTensor:
     return StoredTensor(name, keys, values=values)
 
 
-def _heads(header: GGUFHeader, known: str) -> int:
+def _heads(header: GGUFHeader, known: str, tensor: GGUFTensor) -> int:
     if known not in ("self_attn.q_proj", "self_attn.k_proj"):
         return 0
     heads = header.own.integer("attention.head_count")
-    return heads if known.endswith("q_proj") else header.own.integer("attention.head_count_kv", heads)
+    heads = heads if known.endswith("q_proj") else header.own.integer("attention.head_count_kv", heads)
+    if tensor.shape[0] % (2 * heads):
+        raise ModelError(
+            f"{header.path}: {tensor.name!r} has {tensor.shape[0]} rows, which are no pairs in each of the "
+            f"{heads} heads that the metadata asks for; convert the model again"
+        )
+    return heads

@@ -19,6 +19,7 @@ from turnout.models.hub.resolve import resolve_model
 from turnout.runner.checkpoint import open_checkpoint
 
 GGUF = Callable[..., Path]
+HEADS = {".attention.head_count": 3, ".attention.head_count_kv": 3, ".attention.key_length": 16}
 YARN = {".rope.scaling.type": "yarn", ".rope.scaling.factor": 4.0}
 
 
@@ -207,6 +208,8 @@ def test_more_parameters_than_the_file_can_hold_name_the_file(gguf_file: GGUF) -
         ("Q8_0", {".feed_forward_length": 64}, "mlp."),
         ("F32", {".block_count": 3}, " lacks the tensor 'model.layers.2.input_layernorm.weight' and "),
         ("F32", {".block_count": 1}, " holds the tensor 'blk.1."),
+        ("F32", HEADS, " which are no pairs in each of the 3 heads that the metadata asks for"),
+        ("Q8_0", HEADS, " which are no pairs in each of the 3 heads that the metadata asks for"),
     ],
 )
 def test_tensors_that_do_not_fit_name_the_file(
