@@ -166,6 +166,10 @@ class _Group:
             if self.strategy == "block":
                 return block_layer(parts, self.block or (128, 128), "weight_scale", context)
             return channel_layer(parts, context, activations=self.activations)
+        if self.activations and not self.symmetric:
+            raise ModelError(
+                f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"
+            )
         if parts.has("weight_packed") or parts.has("weight_shape"):
             return self._packed(parts, context)
         return self._plain(parts, context)
@@ -179,12 +183,8 @@ class _Group:
             zero = parts.take("weight_zero_point", [torch.int8], scale.shape).float()
         bias = parts.bias()
         parts.finish()
-        if self.activations and self.symmetric:
-            return layer_factory(context).int8(codes, scale[:, 0].contiguous(), bias)
         if self.activations:
-            raise ModelError(
-                f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"
-            )
+            return layer_factory(context).int8(codes, scale[:, 0].contiguous(), bias)
         offset = 2 ** (self.bits - 1)
         raised = (codes.to(torch.int16) + offset).to(torch.uint8)
         return GroupedCodes(raised, scale, zero + offset).layer(parts.layer, self.bits, bias, context)

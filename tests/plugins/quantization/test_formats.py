@@ -250,6 +250,22 @@ def test_transforms_that_are_in_the_weights_already_are_passed_over(config: dict
     assert torch.equal(adopted(x), plain(x))
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_zero_points_beside_quantized_activations_are_refused(packed: bool) -> None:
+    """Packed ones were read and left out."""
+    plain = {"weight": torch.zeros(96, 256, dtype=torch.int8)}
+    words = {"weight_packed": torch.zeros(96, 64, dtype=torch.int32)}
+    zero = torch.zeros(24, 1, dtype=torch.int32) if packed else torch.zeros(96, 1, dtype=torch.int8)
+    tensors = {
+        **(words if packed else plain),
+        "weight_scale": torch.ones(96, 1),
+        "weight_zero_point": zero,
+    }
+    group = adopter(compressed(DYNAMIC, num_bits=8, strategy="channel", symmetric=False))
+    with pytest.raises(ModelError, match="up_proj has zero points for weights and 8-bit activations"):
+        group.adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"), CONTEXT)
+
+
 def test_awq_without_zero_points_is_refused_by_its_setting(linear) -> None:
     """It was called damaged."""
     tensors, config = dict(awq(linear().weight).tensors), {**AWQ, "zero_point": False}
