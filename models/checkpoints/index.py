@@ -62,7 +62,7 @@ class QuantizedLayer:
     parts: dict[str, TensorEntry] = field(default_factory=dict)
     """Its tensors, by the last part of their names."""
     tied: tuple[str, ...] = ()
-    """The other layers that have its weight."""
+    """The other layers that have its weight, and none of their own in the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,11 @@ def index_checkpoint(
         for entry in listed
         if entry.name not in slots and (layer := entry.name.rpartition(".")[0]) in adoptable
     }
+    plain = {entry.name for entry in listed if entry.name.rpartition(".")[0] not in quantized}
     for name, stored in quantized.items():
         slot = slots.get(f"{name}.weight")
-        stored.tied = tuple(layer for layer in slot.layers if layer != name) if slot else ()
+        others = [layer for layer in slot.layers if layer != name] if slot else []
+        stored.tied = tuple(layer for layer in others if f"{layer}.weight" not in plain)
     units: dict[tuple[str, str], TensorEntry | QuantizedLayer] = {}
     tied: list[TensorEntry] = []
     for entry in listed:

@@ -17,6 +17,7 @@ from torch import nn
 from turnout.cli.main import cli
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
+from turnout.kernels import choose_kernels
 from turnout.models.hub.resolve import resolve_model
 from turnout.quantize import shards
 from turnout.runner.checkpoint import open_checkpoint
@@ -51,6 +52,26 @@ def test_what_is_written_loads_as_what_loading_makes(scheme: str, tmp_path: Path
         if name.endswith(("q_proj", "up_proj")):
             assert torch.equal(stored.get_submodule(name)(x), layer(x)), name
     assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("kernels", ["native", "torch"])
+def test_a_quantized_head_beside_a_stored_embedding_leaves_it(kernels: str, tmp_path: Path) -> None:
+    """Of a config that ties both: the embedding was refused, or read off the rounded head."""
+    write_checkpoint("llama", tmp_path / "plain")
+    out, cpu = tmp_path / "out", torch.device("cpu")
+    assert run(tmp_path / "plain", "--quantization", "int8:lm_head=true", "--out", out).exit_code == 0
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    chosen = choose_kernels(kernels, cpu, torch.float32).kernels
+    model = load_weights(
+        REGISTRY,
+        open_checkpoint(REGISTRY, str(out)),
+        "none",
+        ComputeContext(cpu, torch.float32, chosen),
+        progress=False,
+    )
+    stored = load_file(next(out.glob("*.safetensors")))["model.embed_tokens.weight"]
+    assert torch.equal(model.model.embed_tokens(torch.arange(9)), stored[:9])
 
 
 def test_tokenizer_and_all_that_is_no_weight_comes_along(tmp_path: Path) -> None:
