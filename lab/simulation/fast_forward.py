@@ -282,8 +282,13 @@ class _Passed:
 
 
 def _only_decodes(request: Request) -> bool:
-    """Whether a request needs nothing but its next token, and has more than one to go."""
+    """Whether a request needs nothing but its next token, and has more than one to go.
+
+    Not while a prompt's last token is left to compute: the step that does begins an answer (`Work.begun`).
+    """
     (sequence,) = request.live
+    if not request.output_tokens:
+        return False
     return sequence.held and len(sequence.tokens) - sequence.computed == 1 and sequence.room > 1
 
 

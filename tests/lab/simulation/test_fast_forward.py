@@ -15,6 +15,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.request import Request
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.record import Record
+from turnout.lab.simulation import Simulation
 from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.simulation.fast_forward import can_fast_forward
 from turnout.lab.simulation.fleet import Mix
@@ -85,6 +86,14 @@ def test_records_are_the_same_where_many_things_happen_at_one_time() -> None:
     work = [Job(0.05 * (number // 8), 60, 40) for number in range(64)]
     both(work, replicas=4, router="least-loaded")
     both(work, concurrency=6, replicas=3, router="score")
+
+
+def test_records_are_the_same_where_a_step_computes_the_last_token_of_a_prompt_alone() -> None:
+    """Such a step begins an answer, which takes `Seconds.request`; fast-forwarded, it took none of that."""
+    config, cost = EngineConfig(max_num_batched_tokens=8), machine(fixed=2e-3, request=1e-3)
+    work = Workload("test", [Job(0.0, 9, 20), Job(0.5, 17, 20)])
+    fast, slow = (Simulation(config, work, cost, fast_forward=each) for each in (True, False))
+    assert list(fast.records()) == list(slow.records())
 
 
 def test_memory_that_is_short_was_short() -> None:
