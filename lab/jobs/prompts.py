@@ -46,8 +46,8 @@ class Prompts:
         self._ordinary = ordinary_tokens(vocabulary)
         numbered = jobs.items() if isinstance(jobs, Mapping) else enumerate(jobs)
         self._last_turns = {job.session: index for index, job in numbered if job.session}
-        self._said: dict[str, list[int]] = {}
-        """By session: its last prompt and answer."""
+        self._said: dict[str, tuple[int, list[int]]] = {}
+        """By session: the job asked for last, with its prompt and answer."""
 
     def of(self, index: int) -> list[int]:
         """The prompt of the workload's job of this number; turns of a session are asked for in order.
@@ -56,7 +56,7 @@ class Prompts:
         """
         job = self._jobs[index]
         prompt = [token for name in job.blocks for token in self.made(f"block {name}", job.block_size)]
-        said = self._said.get(job.session, [])
+        _, said = self._said.get(job.session, (index, []))
         if said[: len(prompt)] == prompt:
             prompt = said
         prompt = prompt[: job.prompt] + self.made(f"prompt {index}", job.prompt - len(prompt))
@@ -66,17 +66,18 @@ class Prompts:
         return prompt
 
     def answered(self, index: int, tokens: Sequence[int]) -> None:
-        """The answer in truth, with which the session's next turn goes on."""
+        """The answer in truth, with which the session's next turn goes on, unless that is made already."""
         job = self._jobs[index]
-        if job.session in self._said:
-            self._say(index, self._said[job.session][: -job.output] + list(tokens))
+        latest, said = self._said.get(job.session, (-1, []))
+        if latest == index:
+            self._say(index, said[: len(said) - job.output] + list(tokens))
 
     def _say(self, index: int, said: list[int]) -> None:
         session = self._jobs[index].session
         if index == self._last_turns[session]:
             self._said.pop(session, None)
         else:
-            self._said[session] = said
+            self._said[session] = index, said
 
     def made(self, name: str, count: int) -> list[int]:
         """Tokens that are a function of the seed and `name`."""

@@ -54,6 +54,24 @@ def test_a_true_answer_takes_the_place_of_the_stand_in() -> None:
     assert made.of(1)[:13] == [*first, 1, 2, 3]
 
 
+def test_an_answer_that_comes_after_the_next_prompt_changes_nothing_more() -> None:
+    """It took the place of the end of the next turn, whose prompt the third then no longer began with."""
+    made = Prompts([Job(0, 10, 4, session="a"), Job(0, 20, 1, session="a"), Job(0, 40, 1, session="a")], seed=0)
+    made.of(0)
+    second = made.of(1)
+    made.answered(0, [1, 2, 3, 4])
+    made.answered(1, [5])
+    assert made.of(2)[:21] == [*second, 5]
+
+
+def test_turns_without_answers_begin_alike() -> None:
+    """Prompts that are pooled: the next turn began with nothing of the one before."""
+    made = Prompts([Job(0, 10, 0, session="a"), Job(0, 20, 0, session="a", think=1.0)], seed=0)
+    first = made.of(0)
+    made.answered(0, [])
+    assert made.of(1)[:10] == first
+
+
 def test_sessions_may_share_a_prefix() -> None:
     jobs = [
         Job(0, 30, 4, (3,), 20, session="a"),
