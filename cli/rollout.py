@@ -58,7 +58,7 @@ class _Server(NamedTuple):
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             reason = textwrap.shorten(describe_error(error), MOST_REASON)
             raise RolloutError(f"no answer from {self.url}: {reason}") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise RolloutError(f"the server at {self.url} knows no rollouts") from None
 
 
@@ -94,6 +94,10 @@ def command(
     """
     changes = {name: value for name, value in flags.items() if value is not None}
     if positional_model is not None:
+        if "model" in changes:
+            raise click.UsageError(
+                f"the model is given twice: {positional_model} and --model {changes['model']}"
+            )
         changes["model"] = positional_model
     if bool(changes) == (action is not None):
         raise click.UsageError("give either options of engines to change, or one of --status, --pause, …")

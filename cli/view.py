@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import webbrowser
 from codecs import BOM_UTF8
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def _checked(file: Path) -> bytes:
 def _server(trace: bytes, port: int) -> ThreadingHTTPServer:
     """Serves the console's own files and the trace, to this machine alone. Raises ConfigError."""
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, _finder(trace)))
+        return _Server(("127.0.0.1", port), partial(_Handler, _finder(trace)))
     except OSError as error:
         raise ConfigError(f"port {port} cannot be used: {error.strerror}; choose another --port") from None
 
@@ -76,6 +77,13 @@ def _finder(trace: bytes) -> Callable[[str], tuple[bytes, str] | None]:
         return (trace, "application/json") if name == TRACE else console_file(name)
 
     return find
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing of a browser that leaves: a page that is closed or loaded again lets go of the trace."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -118,7 +118,7 @@ def _arguments(call: Call) -> str:
     try:
         arguments = json.loads(call.arguments or "{}")
         return _shortened(", ".join(f"{name}={value!r}" for name, value in arguments.items()))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return _shortened(call.arguments)
 
 

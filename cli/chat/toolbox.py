@@ -42,7 +42,7 @@ class Toolbox:
             return f"Error: there is no function {call.name!r}; there are {', '.join(self.functions)}"
         try:
             arguments = json.loads(call.arguments or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return "Error: the arguments are not complete"
         try:
             inspect.signature(function).bind(**arguments)

@@ -133,7 +133,9 @@ def test_several_calls_of_an_answer(fake_server: FakeServer, file: Path) -> None
     assert results[0] == "2" and json.loads(results[1]) == {"shouted": "HI", "ok": True}
 
 
-@pytest.mark.parametrize("arguments", ['{"a": 1, "b"', "[1, 2]", ""])
+@pytest.mark.parametrize(
+    "arguments", ['{"a": 1, "b"', "[1, 2]", "", pytest.param("[" * 100_000, id="deeper than Python reads")]
+)
 def test_a_call_that_is_cut_off_goes_back_without_arguments_and_the_turn_goes_on(
     fake_server: FakeServer, file: Path, arguments: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from codecs import BOM_UTF8
 from pathlib import Path
@@ -71,6 +72,22 @@ def test_the_console_is_served_with_the_file_and_nothing_else() -> None:
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_browser_that_leaves_is_no_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """A page that was closed or loaded again while the trace came printed a traceback."""
+    with _server(b"x" * 2**25, 0) as server:
+        server.daemon_threads = False  # so that the end of the block waits for the answer
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with socket.create_connection(server.server_address) as browser:
+                browser.sendall(b"GET /console/trace.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert browser.recv(100)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert capfd.readouterr().err == ""
 
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 import subprocess
 import sys
@@ -104,6 +105,21 @@ def test_a_temperature_that_is_no_number(fake_server: FakeServer) -> None:
     arguments = ["chat", "--url", fake_server.url, "--temperature", "nan"]
     done = CliRunner().invoke(cli, arguments, input="hello\n")
     assert done.exit_code == 1 and "this cannot be sent" in done.stderr
+
+
+def test_a_rollout_of_two_models_and_an_answer_that_is_nested_too_deeply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of the models was rolled out, and the answer was a traceback."""
+    done = CliRunner().invoke(cli, ["rollout", "one", "--model", "two"])
+    assert done.exit_code == 2 and "the model is given twice: one and --model two" in done.stderr
+
+    async def nested(*_: object) -> object:
+        return json.loads("[" * 100_000)
+
+    monkeypatch.setattr("turnout.cli.rollout._ask", nested)
+    done = CliRunner().invoke(cli, ["rollout", "--status"])
+    assert done.exit_code == 1 and "knows no rollouts" in done.stderr
 
 
 def test_a_key_beyond_ascii(fake_server: FakeServer) -> None:
