@@ -41,7 +41,13 @@ def command() -> None:
 )
 @click.option("--reference", metavar="MODEL", help="Model to compare with; default: MODEL, unchanged.")
 @click.option("--window", default=512, show_default=True, help="Tokens of context that are read together.")
-@click.option("--max-tokens", default=50_000, show_default=True, help="Most tokens of the text to read.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(2),
+    default=50_000,
+    show_default=True,
+    help="Most tokens of the text to read.",
+)
 @click.option("--dtype", default="auto", show_default=True, help="Dtype to compute in, as of turnout serve.")
 @click.option(
     "--device", default="auto", show_default=True, help="Device to compute on, as of turnout serve."

@@ -26,7 +26,17 @@ class OutputFile(click.Path):
         file = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not (self.allow_dash and str(file) == "-"):
             self._check_folder(file, param, ctx)
+            self._check_alone(file, param, ctx)
         return file
+
+    def _check_alone(self, file: Path, param: click.Parameter | None, ctx: click.Context | None) -> None:
+        """Fails for the file of another option, which would be overwritten; devices take what comes."""
+        if param is None or ctx is None or (file.exists() and not file.is_file()):
+            return
+        others: dict[Path, click.Parameter] = ctx.meta.setdefault(__name__, {})
+        other = others.setdefault(file.resolve(), param)
+        if other is not param:
+            self.fail(f"{file} is given as {other.opts[0]}, too; give each a file of its own", param, ctx)
 
     def _check_folder(self, file: Path, param: click.Parameter | None, ctx: click.Context | None) -> None:
         folder = file.absolute().parent

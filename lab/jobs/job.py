@@ -63,5 +63,8 @@ class Workload:
 
 
 def seed_of(run: int, index: int) -> int:
-    """The sampling seed of a job's request in a run of that seed: the same for every server and arm."""
-    return run * 1_000_003 + index
+    """The sampling seed of a job's request in a run of that seed: the same for every server and arm.
+
+    In 64 bits with a sign, as requests have it; `run` may be any number, such as a date and time.
+    """
+    return (run * 1_000_003 + index + 2**63) % 2**64 - 2**63

@@ -34,8 +34,17 @@ def together() -> Iterator[float]:
 
 
 def ramp(rng: random.Random, start: float, end: float, seconds: float) -> Iterator[float]:
-    """Poisson, at a rate that goes from `start` to `end` within `seconds` and stays there."""
-    return _thinned(rng, max(start, end), lambda at: start + (end - start) * min(1.0, at / seconds))
+    """Poisson, at a rate that goes from `start` to `end` within `seconds` and stays there.
+
+    Each is where as many arrivals are expected as at that place of a process of rate 1. (Thinned, a low rate
+    after a high one would take draws without end.)
+    """
+    growth, until_end = (end - start) / seconds, (start + end) / 2 * seconds
+    for expected in poisson(rng, 1.0):
+        if expected < until_end:
+            yield 2 * expected / (start + math.sqrt(start * start + 2 * growth * expected))
+        else:
+            yield seconds + (expected - until_end) / end
 
 
 def diurnal(rng: random.Random, rate: float, swing: float, period: float) -> Iterator[float]:

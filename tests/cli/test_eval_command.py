@@ -33,6 +33,12 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+def test_fewer_tokens_than_can_be_predicted_are_refused(text: Path) -> None:
+    """-1000 read all but the last thousand."""
+    done = run("turnout-tiny", "--text", text, "--max-tokens", -1000)
+    assert done.exit_code == 2 and "--max-tokens" in done.stderr
+
+
 def test_perplexity_is_what_transformers_finds(text: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

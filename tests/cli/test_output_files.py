@@ -43,6 +43,29 @@ def test_a_folder_that_is_not_there_is_told_before_the_work(command: tuple[str, 
     assert f"there is no folder {tmp_path / 'missing'}" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", *SIMULATION, "--json", "a", "--trace", "./a"),
+        ("compare", *COMPARISON, "--json", "a", "--report", "./a"),
+        ("bench", "throughput", "--json", "a", "--csv", "./a"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_file_for_two_results_is_refused(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second was written over the first."""
+    monkeypatch.chdir(tmp_path)
+    done = run(*command)
+    assert done.exit_code == 2 and "a is given as --" in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_a_device_takes_several_results() -> None:
+    done = run("simulate", *SIMULATION, "--json", "/dev/null", "--trace", "/dev/null")
+    assert done.exit_code == 0, done.stderr
+
+
 @pytest.mark.skipif(not Path(FULL).exists(), reason="the system has no such device")
 @pytest.mark.parametrize(
     "command",

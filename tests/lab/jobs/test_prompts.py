@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.lab.jobs.job import Job
+from turnout.lab.jobs.job import Job, seed_of
 from turnout.lab.jobs.prompts import Prompts, ordinary_tokens
 
 
@@ -115,3 +115,10 @@ def test_no_prompt_has_a_special_token(vocabulary: int, special: range) -> None:
     assert not set(ordinary_tokens(vocabulary)) & set(special)
     (prompt,) = prompts(Job(0, 3000, 1), vocabulary=vocabulary)
     assert set(prompt) <= set(ordinary_tokens(vocabulary)) and len(set(prompt)) > 1000
+
+
+def test_seeds_of_requests_have_64_bits_whatever_the_run_is() -> None:
+    """A date and time as --seed ended requests that draw, and fleets in several processes, by a traceback."""
+    assert seed_of(7, 3) == 7_000_024 and seed_of(-7, 3) == -7_000_018
+    assert all(-(2**63) <= seed_of(run, 5) < 2**63 for run in (20_261_130_120_000, 10**23, -(10**23)))
+    assert len({seed_of(20_261_130_120_000, index) for index in range(100)}) == 100

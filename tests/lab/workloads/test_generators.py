@@ -62,6 +62,23 @@ def test_a_burst_comes_at_once_and_a_closed_loop_has_no_times() -> None:
     assert load_workload("closed:concurrency=8,requests=9", 0).concurrency == 8
 
 
+def test_a_ramp_may_fall_to_next_to_nothing() -> None:
+    """A low rate after a high one took a million draws for each arrival, and more: the command hung."""
+    times = [job.at for job in jobs("ramp:start=100,end=0.000001,seconds=5,requests=400")]
+    assert times == sorted(times) and 200 < sum(at < 5 for at in times) < 300
+    assert times[-1] > 1e7
+
+
+@pytest.mark.parametrize(("start", "end"), [(1, 20), (20, 1), (5, 5)])
+def test_a_ramp_has_its_rate_everywhere(start: int, end: int) -> None:
+    runs = [jobs(f"ramp:start={start},end={end},seconds=10,requests=400", seed) for seed in range(200)]
+    for begin in range(0, 15, 3):
+        middle = min(begin + 0.5, 10)
+        found = sum(begin <= job.at < begin + 1 for run in runs for job in run)
+        expected = 200 * (start + (end - start) * middle / 10)
+        assert abs(found - expected) < 4 * expected**0.5
+
+
 def test_a_ramp_ends_at_its_end() -> None:
     times = [job.at for job in jobs("ramp:start=1,end=20,seconds=60,requests=3000")]
     assert sum(at < 10 for at in times) == pytest.approx(10 + 16, abs=15)
