@@ -81,7 +81,7 @@ def _finder(trace: bytes) -> Callable[[str], tuple[bytes, str] | None]:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing of a browser that leaves: a page that is closed or loaded again lets go of the trace."""
+        """Says nothing of a browser that leaves, as by closing the page or loading it again."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 

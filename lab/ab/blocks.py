@@ -11,9 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnout.lab.compare.statistics.metrics import Figures, figures_of
 from turnout.lab.results.record import Record
+from turnout.lab.results.summary import Accumulator
 
 __all__ = ["Block", "BlockSize"]
+
+
+EXACT = 100_000
+"""Values of an arm that percentiles are exact of: a block lasts as long as one arm gets too few requests."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +32,14 @@ class BlockSize:
 
 
 class Block:
-    """Requests that arrived in one stretch. Arrivals alone say when it ends, not how they are served."""
+    """Requests that arrived in one stretch, in bounded memory.
+
+    Arrivals alone say when it ends, not how they are served.
+    """
 
     def __init__(self, arms: Sequence[str], began: float) -> None:
         self.began = began
-        self.records: dict[str, list[Record]] = {arm: [] for arm in arms}
+        self._served = {arm: Accumulator(exact=EXACT) for arm in arms}
         self._arrived: Counter[str] = Counter()
         self._open = 0
         self._over = False
@@ -41,10 +50,11 @@ class Block:
 
     def leave(self, arm: str, records: Sequence[Record]) -> None:
         self._open -= 1
-        self.records[arm] += records
+        for record in records:
+            self._served[arm].add(record)
 
     def full(self, size: BlockSize, now: float) -> bool:
-        enough = all(self._arrived[arm] >= size.requests for arm in self.records)
+        enough = all(self._arrived[arm] >= size.requests for arm in self._served)
         return enough and now - self.began >= size.seconds
 
     def end(self) -> None:
@@ -55,3 +65,7 @@ class Block:
     def complete(self) -> bool:
         """All requests that arrived have ended: figures of the block do not leave out the slow ones."""
         return self._over and not self._open
+
+    def figures(self) -> dict[str, Figures]:
+        """Latencies in milliseconds, by arm."""
+        return {arm: figures_of(served.summary(0.0)) for arm, served in self._served.items()}

@@ -19,7 +19,7 @@ from turnout.lab.ab.tally import Tally
 from turnout.lab.ab.verdicts import live_verdict
 from turnout.lab.compare.comparison import MetricRow
 from turnout.lab.compare.report.as_json import row_as_json
-from turnout.lab.compare.statistics.metrics import Figures, Metric, measure, metrics
+from turnout.lab.compare.statistics.metrics import Figures, Metric, metrics
 from turnout.lab.compare.statistics.statistics import log_ratios
 
 __all__ = ["LiveTrial"]
@@ -87,7 +87,7 @@ class LiveTrial:
 
     def _measure(self, block: Block) -> None:
         if block.complete:
-            self._figures.append({arm: measure(records, None) for arm, records in block.records.items()})
+            self._figures.append(block.figures())
 
     # -------------------------------------------------------------- the state of the test
 

@@ -9,9 +9,9 @@ from statistics import fmean
 
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.results.record import Record
-from turnout.lab.results.summary import summarize
+from turnout.lab.results.summary import Summary, summarize
 
-__all__ = ["Figures", "Metric", "client_waits", "duration", "grain", "measure", "metrics"]
+__all__ = ["Figures", "Metric", "client_waits", "duration", "figures_of", "grain", "measure", "metrics"]
 
 Figures = Mapping[str, float]
 """By a metric's name; nan where a run has nothing to measure, such as the TPOT of answers of one token."""
@@ -48,15 +48,20 @@ def _latencies(name: str, *kinds: str) -> Iterator[Metric]:
 
 def measure(records: Sequence[Record], goodput: Goodput | None) -> dict[str, float]:
     """Milliseconds, and requests and tokens a second."""
+    waits = client_waits(records)
     summary = summarize(records, duration(records), goodput)
+    return {**figures_of(summary), WORST_CLIENT: max(waits.values(), default=math.nan)}
+
+
+def figures_of(summary: Summary) -> dict[str, float]:
+    """What `measure` makes of records of which only a summary is kept, but for what it says of clients."""
     named = {
         name.removesuffix("_ms"): float(value)
         for name, value in summary.as_json().items()
         if value is not None
     }
     missing = [name for name, latency in summary.latencies.items() if not latency.count]
-    nothing = {name: math.nan for name in named if name.rpartition("_")[2] in missing}
-    return {**named, **nothing, WORST_CLIENT: max(client_waits(records).values(), default=math.nan)}
+    return named | {name: math.nan for name in named if name.rpartition("_")[2] in missing}
 
 
 def grain(metric: Metric, figures: Figures) -> float:

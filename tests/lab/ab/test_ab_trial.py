@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -63,6 +64,24 @@ def test_a_slower_arm_is_found_and_said_so() -> None:
     assert row["declared"] and row["low"] < 0.3 < row["high"]
     assert row["verdict"].startswith("long raises mean E2EL by 30% [") and row["verdict"].endswith(": worse")
     assert row["other"] / row["base"] == pytest.approx(1.3, rel=0.02)
+
+
+def test_an_arm_that_gets_no_requests_takes_no_memory_for_those_of_the_other() -> None:
+    """The block was never full, and kept the times of all tokens."""
+    traffic = Traffic()
+
+    def requests(count: int) -> int:
+        for _ in range(count):
+            traffic.now += 0.1
+            traffic.request("base")
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = requests(15_000)  # each of ten tokens: percentiles are exact no more
+        assert requests(15_000) - before < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_equal_arm_is_not_declared_to_differ() -> None:

@@ -56,7 +56,9 @@ def test_a_true_answer_takes_the_place_of_the_stand_in() -> None:
 
 def test_an_answer_that_comes_after_the_next_prompt_changes_nothing_more() -> None:
     """It took the place of the end of the next turn, whose prompt the third then no longer began with."""
-    made = Prompts([Job(0, 10, 4, session="a"), Job(0, 20, 1, session="a"), Job(0, 40, 1, session="a")], seed=0)
+    made = Prompts(
+        [Job(0, 10, 4, session="a"), Job(0, 20, 1, session="a"), Job(0, 40, 1, session="a")], seed=0
+    )
     made.of(0)
     second = made.of(1)
     made.answered(0, [1, 2, 3, 4])
