@@ -164,5 +164,7 @@ def _not_followed(spec: ModelSpec) -> str:
     """What layers ask for that Triton's kernels do not follow; empty: they follow all."""
     from turnout.plugins.kv_backends.paged.device.kernel_attention import FOLLOWED
 
+    if spec.head_dim % 2:  # they turn and write pairs of numbers
+        return f"Triton's kernels do not follow heads of an odd width, such as {spec.head_dim}"
     missing = sorted(spec.attention_features() - FOLLOWED)
     return f"Triton's kernels do not follow {', '.join(missing)}" if missing else ""

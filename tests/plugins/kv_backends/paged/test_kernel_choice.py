@@ -50,6 +50,19 @@ def test_on_a_gpu_plain_pytorch_takes_their_place_and_says_so() -> None:
     assert Paged()._by_kernels("cpu", spec_of(EXAMPLES["value_dim"])) == (False, ())
 
 
+def test_heads_of_an_odd_width_are_not_for_kernels() -> None:
+    """They write keys and values as pairs: the last number of each head was lost."""
+    spec = replace(spec_of(EXAMPLES["plain"]), head_dim=17)
+    assert Paged()._by_kernels("cuda", spec) == (
+        False,
+        ["attention in plain PyTorch: Triton's kernels do not follow heads of an odd width, such as 17"],
+    )
+    with pytest.raises(
+        ConfigError, match=r"triton cannot serve this model: .*odd width, such as 17; use torch"
+    ):
+        Paged(attention="triton")._by_kernels("cpu", spec)
+
+
 def test_a_cascade_goes_with_models_without_windows_alone() -> None:
     built(Paged(attention="triton", cascade=1), EXAMPLES["sinks"])
     with pytest.raises(ConfigError, match=r"whole prefixes.*windows"):
