@@ -10,6 +10,7 @@ import pytest
 
 from turnout.server.early_signals import early_signals
 
+pytestmark = pytest.mark.usefixtures("hangs_up")
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

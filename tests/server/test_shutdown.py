@@ -27,6 +27,7 @@ sys.exit(serve(EngineConfig(model=model), config, factory=factory))
 """
 
 Launch = Callable[..., ServerProcess]
+pytestmark = pytest.mark.usefixtures("hangs_up")
 BY_EACH = pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM, signal.SIGHUP]
 )

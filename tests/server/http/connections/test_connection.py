@@ -17,12 +17,14 @@ from turnout.text.tokenizer import Tokenizer
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 VERSION = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+READING = 0.5
+"""Seconds that a client may read nothing."""
 Connect = Callable[[], socket.socket]
 
 
 @pytest.fixture(scope="module")
 def hasty(tokenizer: Tokenizer) -> Iterator[RunningServer]:
-    client_limits = ClientLimits(headers=0.5, body=0.5, reading=0.5, leaving=0.5, discarded=100_000)
+    client_limits = ClientLimits(headers=0.5, body=0.5, reading=READING, leaving=0.5, discarded=100_000)
     config = ServerConfig(keep_alive_timeout=1)
     with running(tokenizer, EngineConfig(model="echo"), config, client_limits=client_limits) as server:
         yield server
@@ -125,17 +127,30 @@ def test_a_client_that_does_not_read_loses_its_stream(
 
 def test_a_client_that_reads_slowly_keeps_its_stream(hasty: RunningServer) -> None:
     """It lost the stream: the system takes bytes again only when a third of several MB has been read."""
-    with slow_to_read(hasty.url) as connection:
-        read_for(3, connection)
-        assert len(hasty.client.streams) == 1
-    eventually(lambda: hasty.work() == 0, 20)
+    for _ in range(5):
+        with slow_to_read(hasty.url) as connection:
+            longest = read_for(3, connection)
+            kept = len(hasty.client.streams) == 1
+        eventually(lambda: hasty.work() == 0, 20)
+        if kept or longest < READING / 2:  # else the machine was too busy for the test to read
+            break
+    assert kept
 
 
-def read_for(seconds: float, connection: socket.socket) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        assert connection.recv(4096)
+def read_for(seconds: float, connection: socket.socket) -> float:
+    """Returns the longest time between two pieces, to the end of the stream if that comes before."""
+    began = latest = time.monotonic()
+    longest = 0.0
+    while latest < began + seconds:
+        try:
+            if not connection.recv(4096):
+                break
+        except ConnectionResetError:
+            break
         time.sleep(0.1)
+        before, latest = latest, time.monotonic()
+        longest = max(longest, latest - before)
+    return longest
 
 
 def test_only_so_much_of_a_refused_body_is_read(connect: Connect) -> None:
