@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from uuid import uuid4
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import anthropic_error
 from turnout.server.protocol.messages.answer import Message, MessageUsage, NamedEvent, OutputTokensDetails
+from turnout.server.renderers.call_arguments import arguments_value
 from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin
@@ -43,7 +43,7 @@ class MessagesRenderer(Renderer):
             elif (block := _block_of(event)) is not None:
                 blocks.append(_filled(block, event))
         for index, text in arguments.items():
-            blocks[index]["input"] = _input(text)
+            blocks[index]["input"] = arguments_value(text)
         return self._message(blocks, _stop_reason(choice), _stop_sequence(choice), _usage(generation))
 
     def opening(self, choice: int, generation: Generation) -> Iterable[bytes]:
@@ -124,14 +124,6 @@ def _delta_of(event: Event) -> Block | None:
     if isinstance(event, ToolArguments):
         return {"type": "input_json_delta", "partial_json": event.text}
     return None
-
-
-def _input(text: str) -> object:
-    """The arguments of a call; of one that was cut short, none."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {}
 
 
 def _stop_reason(delta: TextDelta) -> str:

@@ -22,6 +22,7 @@ from turnout.server.protocol.ollama.responses import (
     Totals,
 )
 from turnout.server.protocol.responses import ChatTokenLogprob
+from turnout.server.renderers.call_arguments import arguments_value
 from turnout.server.renderers.chat_parts import ROLE, call_id
 from turnout.server.renderers.logprobs import chat_logprobs
 from turnout.server.renderers.renderer import Renderer, parts_of
@@ -176,21 +177,14 @@ class _Calls:
         elif isinstance(event, ToolArguments):
             self._arguments += event.text
         elif isinstance(event, ToolEnd):
-            return [ToolCalled(call_id(), CalledTool(event.index, self._name, _one_line(self._arguments)))]
+            called = CalledTool(event.index, self._name, arguments_value(self._arguments))
+            return [ToolCalled(call_id(), called)]
         return []
 
 
 def now() -> str:
     """The time, as Ollama writes it."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _one_line(arguments: str) -> msgspec.Raw:
-    """The arguments of a call without white space, as an answer is a line; none where they are no JSON."""
-    try:
-        return msgspec.Raw(msgspec.json.format(arguments.encode(), indent=-1))
-    except msgspec.DecodeError:
-        return msgspec.Raw(b"{}")
 
 
 def _line(content: msgspec.Struct) -> bytes:

@@ -10,6 +10,7 @@ from turnout.core.types.output_format import JSON, Body, JsonCall, NamedCall, Py
 from turnout.text.output.events import Event, ToolArguments, ToolBegin, ToolEnd
 from turnout.text.output.reading.json_values import read_object, read_string, skip_value
 from turnout.text.output.reading.source import Malformed, Reading, Source
+from turnout.text.output.reading.surrogates import WholePairs
 from turnout.text.output.reading.values import read_pairs, read_value
 from turnout.text.output.reading.xml_reader import read_arguments, read_name
 from turnout.text.output.tools import Tool
@@ -30,6 +31,7 @@ class CallReader:
     """The tools by their names: the schema says what a value without quotes is."""
     begun: bool = field(default=False, init=False)
     """The call has a name, which a client may have been told."""
+    _pairs: WholePairs = field(default_factory=WholePairs, init=False)
 
     def read(self, body: Body, close: str) -> Reading[None]:
         """Reads a body. close: the marker behind it."""
@@ -122,4 +124,5 @@ class CallReader:
         self.emit(ToolBegin(self.index, name))
 
     def _argue(self, text: str) -> None:
-        self.emit(ToolArguments(self.index, text))
+        if told := self._pairs.feed(text):
+            self.emit(ToolArguments(self.index, told))

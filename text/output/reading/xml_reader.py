@@ -16,6 +16,7 @@ from turnout.text.output.tools import Tool
 __all__ = ["read_arguments", "read_name"]
 
 Emit = Callable[[str], None]
+BARE = {"string", "null"}
 
 
 def read_name(source: Source, body: XmlCall, close: str) -> Reading[str]:
@@ -76,13 +77,18 @@ def _types(tool: Tool | None, name: str) -> frozenset[str]:
 
 
 def _read(text: str, types: frozenset[str]) -> str:
-    """The JSON of a value: as it is written, if it is of a type that is wanted, else a string."""
+    """The JSON of a value: as it is written, if it is of a type that is wanted, else a string.
+
+    A string stands as it is where the value may be nothing else but null: its quotes are its own.
+    """
     said = NAMED.get(text.strip(), text.strip())
     try:
         value: Any = json.loads(said, parse_int=lambda _: 0, parse_float=lambda _: 0.5, parse_constant=_none)
     except (ValueError, RecursionError):
         return escaped(text, whole=True)
     kind = type_of(value)
+    if kind == "string" and types <= BARE:
+        return escaped(text, whole=True)
     if kind in types or (kind == "integer" and "number" in types) or "string" not in types:
         return said
     return escaped(text, whole=True)

@@ -47,6 +47,12 @@ def call(index: int, name: str, arguments: str) -> list[Event]:
 EXAMPLES = {
     "text": Example(hermes(), "hello  ", [Text("hello  ")]),
     "text that begins as a marker does": Example(hermes(), "a <tool_cal", [Text("a <tool_cal")]),
+    "halves of pairs": Example(
+        hermes(),
+        r'<tool_call>{"name": "f", "arguments": {"a": "\uD83D \\ud83d\uDE00\ud83d\ude00", '
+        r'"\ud83d": "\\\ud83d"}}</tool_call>',
+        call(0, "f", r'{"a": "\ufffd \\ud83d\ufffd\ud83d\ude00", "\ufffd": "\\\ufffd"}'),
+    ),
     "reasoning, text, two calls": Example(
         hermes(),
         "<think>\nhm, ok\n\n</think>\n\nhi\n"
@@ -159,6 +165,17 @@ EXAMPLES = {
         "<tool_call><function=t><parameter=o>42</parameter></function></tool_call>",
         call(0, "t", '{"o": "42"}'),
     ),
+    "qwen3-coder: a text that may be nothing, and has quotes": Example(
+        qwen3_coder(),
+        '<tool_call><function=t><parameter=o>"use strict"</parameter><parameter=x>"a"</parameter>'
+        "</function></tool_call>",
+        call(0, "t", r'{"o": "\"use strict\"", "x": "a"}'),
+    ),
+    "qwen3-coder: half of a pair": Example(
+        qwen3_coder(),
+        r'<tool_call><function=t><parameter=n>["\uD83D"]</parameter></function></tool_call>',
+        call(0, "t", r'{"n": ["\ufffd"]}'),
+    ),
     "glm: nothing behind the name": Example(
         glm45(),
         "<tool_call>t<arg_key>n</arg_key><arg_value>1</arg_value></tool_call><tool_call>f</tool_call>",
@@ -176,6 +193,11 @@ EXAMPLES = {
         pythonic(),
         r'[f(a="caf\u00e9 \ud83d\ude00\\u0041", b={"\u0061": "\U0001f600"})]',
         call(0, "f", r'{"a": "café \ud83d\ude00\\u0041", "b": {"a": "😀"}}'),
+    ),
+    "python: halves of pairs": Example(
+        pythonic(),
+        r'[f(a="\ud83d", b="\ude00\ud83d!\ud83d\ude00")]',
+        call(0, "f", r'{"a": "\ufffd", "b": "\ufffd\ufffd!\ud83d\ude00"}'),
     ),
     "python: a list that holds no calls": Example(pythonic(), "[1] see below", [Text("[1] see below")]),
     "python: a link": Example(pythonic(), "[f](http://x)", [Text("[f](http://x)")]),

@@ -1,4 +1,4 @@
-"""An answer in Ollama's API is a line of JSON, whatever the model has written as a call's arguments."""
+"""An answer is JSON, in Ollama's API on one line, whatever the model has written as a call's arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.server.generation.generation import Generation
+from turnout.server.http.json_slices import encoded_pieces
 from turnout.server.protocol.ollama.responses import ChatPart
+from turnout.server.renderers.messages import MessagesRenderer
 from turnout.server.renderers.ollama import OllamaChatRenderer
 from turnout.server.renderers.token_names import TokenNames
 from turnout.text.choice_text import ShownToken, TextDelta
@@ -21,9 +23,11 @@ class _Generation:
     splitter = object()
     first_token_at = None
     prompt_tokens = completion_tokens = 1
+    cached_tokens = 0
+    reasoning_tokens = None
 
 
-@pytest.mark.parametrize(
+ARGUMENTS = pytest.mark.parametrize(
     ("written", "told"),
     [
         ('{"a": 1}', {"a": 1}),
@@ -31,8 +35,13 @@ class _Generation:
         ('{"a": "é 你"}', {"a": "é 你"}),
         ("", {}),
         ('{"a" 1}', {}),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", {}),
+        ('{"a": ' + "[" * 100_000, {}),
     ],
 )
+
+
+@ARGUMENTS
 def test_a_call_is_on_one_line(written: str, told: object) -> None:
     renderer = OllamaChatRenderer("model", cast(TokenNames, None), logprobs=False)
     events = [ToolBegin(0, "now"), ToolArguments(0, written), ToolEnd(0)]
@@ -40,6 +49,16 @@ def test_a_call_is_on_one_line(written: str, told: object) -> None:
     (line,) = sent.decode().splitlines()
     (call,) = json.loads(line)["message"]["tool_calls"]
     assert call["function"]["name"] == "now" and call["function"]["arguments"] == told
+
+
+@ARGUMENTS
+def test_a_call_of_a_message_has_its_arguments(written: str, told: object) -> None:
+    """Lists nested without end made an error of the whole answer."""
+    events = [ToolBegin(0, "now"), ToolArguments(0, written), ToolEnd(0)]
+    choice = TextDelta(0, events=events, finish_reason="stop", calls=1)
+    message = MessagesRenderer("id", "model").whole([choice], cast(Generation, _Generation()))
+    (block,) = json.loads(b"".join(encoded_pieces(message)))["content"]
+    assert block["name"] == "now" and block["input"] == told
 
 
 @pytest.mark.parametrize("cut", [False, True])
