@@ -188,9 +188,11 @@ class ChoiceText:
         return shown
 
     def _may_show(self, waiting: _Waiting) -> bool:
+        if waiting.needs <= self._emitted:
+            return True
         if self._found:
             return waiting.token.offset < self._emitted
-        return self.finish_reason is not None or waiting.needs <= self._emitted
+        return self.finish_reason is not None
 
     def _finish(self, added: TextDelta, delta: Delta) -> None:
         # A choice that came whole keeps the sum over all its tokens, even where a stop string cuts it.

@@ -94,6 +94,16 @@ def test_logprobs_cover_the_text_that_is_shown(bytewise: Tokenizer) -> None:
     assert text(pieces) == "xyz" and len(shown(pieces)) == 3
 
 
+def test_logprobs_of_a_hidden_token_before_a_stop_string_come_anyway(
+    bytewise: Tokenizer,
+) -> None:
+    """A special token that has no text was shown if it came before the stop string, but not if with it."""
+    ids = [*bytewise.encode("a"), min(bytewise.special_ids), *bytewise.encode("STOP")]
+    for sizes in [1] * len(ids), []:
+        pieces, _ = serve(bytewise, deltas(ids, sizes), stop=("STOP",))
+        assert [(token.logprobs.token, token.offset) for token in shown(pieces)] == [(ids[0], 0), (ids[1], 1)]
+
+
 def test_logprobs_of_a_character_come_with_it(bytewise: Tokenizer) -> None:
     ids = bytewise.encode("🦀")
     pieces, _ = serve(bytewise, deltas(ids, [1] * len(ids)))
