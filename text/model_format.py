@@ -45,7 +45,7 @@ class ModelFormat:
 
     @cached_property
     def used(self) -> OutputFormat:
-        """The format by which outputs are split: the model's own, with the default's calls if it has none."""
+        """The format of outputs with tools: the model's own, or the default's calls behind its reasoning."""
         own = self.format or NO_FORMAT
         if self.template_knows_tools:
             return own
@@ -92,17 +92,24 @@ class ModelFormat:
             return template, with_tools_described(told, tools), {}
         return template, told, {}
 
-    def begun(self, prompt: str) -> Region | None:
-        """The region that a prompt ends in: chat templates begin the reasoning for the model."""
+    def begun(self, prompt: str, said: str = "", *, must_call: bool = False) -> Region | None:
+        """The region that a prompt ends in: chat templates begin the reasoning for the model.
+
+        said: the final message of a prompt that the model goes on with; it may stand in a region, or begin
+        one. must_call: only calls are wanted, so no text goes on.
+        """
         text = prompt.rstrip()
-        return next((region for region in self.used.regions if text.endswith(region.open)), None)
+        start = len(text.removesuffix(said.strip()).rstrip())
+        regions = (each for each in self.used.regions if each.kind != "text" or not must_call)
+        return next((region for region in regions if _is_open(region, text, start)), None)
 
     def splitter(self, tools: Sequence[Tool], begun: Region | None) -> Callable[[], OutputSplitter] | None:
         """What makes a splitter for each choice; None: there is nothing to tell apart."""
         if not tools and not self.used.regions:
             return None
         kind = CustomCallSplitter if any(tool.custom for tool in tools) else OutputSplitter
-        return lambda: kind(self.used, tools, begun)
+        format = self._used_with(tools)
+        return lambda: kind(format, tools, begun)
 
     def form(
         self, wanted: Wanted, asked: StructuredOutputs | None, begun: Region | None
@@ -115,7 +122,7 @@ class ModelFormat:
             return asked
         answer = None if asked is None else answer_expression(asked)
         if asked is not None and answer is None:
-            if not wanted.tools and begun is None:
+            if not wanted.tools and (begun is None or begun.kind == "text"):
                 return asked
             raise RequestError(
                 "a grammar goes neither with tools nor with reasoning before the answer; give a schema, a "
@@ -126,4 +133,17 @@ class ModelFormat:
         return self._forms.get(whole, begun, lambda: self._made(whole, begun))
 
     def _made(self, wanted: Wanted, begun: Region | None) -> StructuredOutputs:
-        return call_form(self.used, wanted, self.tokenizer.markers, ends=self._ends, within=begun)
+        format = self._used_with(wanted.tools)
+        return call_form(format, wanted, self.tokenizer.markers, ends=self._ends, within=begun)
+
+    def _used_with(self, tools: Sequence[Tool]) -> OutputFormat:
+        """The format by which outputs are split: without tools, the model's own in any case."""
+        return self.used if tools else self.format or NO_FORMAT
+
+
+def _is_open(region: Region, text: str, start: int) -> bool:
+    """Whether a text ends in a region that begins where its last message does, or just before."""
+    place = text.find(region.open, max(0, start - len(region.open)))
+    return (
+        place >= 0 and not text[start:place].strip() and region.close not in text[place + len(region.open) :]
+    )

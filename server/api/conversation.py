@@ -116,7 +116,8 @@ def _prepared(
     last = last_tokens(body.truncate_prompt_tokens, limit, body.max_tokens)
     read = encoded(arm.tokenizer, text, special=body.add_special_tokens, limit=limit, last=last)
     prompt = arm.client.packed([*before, *read])
-    wanted, begun = body.wanted, arm.format.begun(text)
+    wanted, said = body.wanted, (body.messages[-1].content or "") if body.continue_final_message else ""
+    begun = arm.format.begun(text, said, must_call=body.must_call)
     form = arm.format.form(wanted, params.structured_outputs, begun)
     params = msgspec.structs.replace(params, structured_outputs=form)
     if as_fits:

@@ -19,6 +19,10 @@ MISTRAL = """{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOL
 {{- c.function.arguments | tojson }}{% endfor %}
 {%- else %}{{ m.content }}{% endif %}{% endfor %}"""
 PLAIN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
+CHANNELS = """{% for m in messages %}<|start|>{{ m.role }}{% if m.role == "assistant" %}<|channel|>final
+{%- endif %}<|message|>{{ m.content }}<|end|>{% endfor %}
+{%- if add_generation_prompt %}<|start|>assistant{% endif %}
+{#- tools: <|channel|>analysis<|message|> <|channel|>final<|message|> <|return|> #}"""
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2]}},
@@ -73,3 +77,16 @@ def test_served_and_offline_tools_are_the_same(template: str, as_file: bool, tmp
     assert answer.usage is not None and answer.usage.prompt_tokens == len(prompt)
     (offline,) = llm.chat(ASKED, llm.default_params(**GREEDY), tools=TOOLS, progress=False)
     assert (free.choices[0].message.content or "") == offline.outputs[0].text
+
+
+def test_a_final_message_goes_on_in_its_channel() -> None:
+    """Of a model that writes channels, as gpt-oss, what followed was taken for a header."""
+    begun = [*ASKED, {"role": "assistant", "content": "Well, "}]
+    with serving("--chat-template", CHANNELS) as server, strict_client(server.url) as client:
+        answer = client.chat.completions.create(
+            model="turnout-tiny",
+            messages=begun,
+            **GREEDY,
+            extra_body={"add_generation_prompt": False, "continue_final_message": True},
+        )
+    assert answer.choices[0].message.content
