@@ -123,10 +123,10 @@ class Models:
     # -------------------------------------------------------------- commands
 
     def load(self, model: HostedModel) -> None:
-        """Have a model loaded as soon as there is room. Does nothing if it is."""
+        """Have a model loaded as soon as there is room. Does nothing if it is, or is being loaded."""
         residence = model.residence
         given_up = model.loaded and model.arms.failure is not None
-        residence.wanted_by_admin = given_up or not model.loaded
+        residence.wanted_by_admin = given_up or residence.state not in ("loading", "loaded")
         residence.unloaded_by_admin = given_up
         if residence.draining and not given_up:
             residence.reopen()
@@ -162,4 +162,6 @@ class Models:
         except ConfigError as error:
             model.residence.stay = before
             raise ApiError(409, f"{model.name!r} is not pinned: {error}", code="model_unpinned") from None
+        if pinned and model.residence.draining and not model.residence.unloaded_by_admin:
+            model.residence.reopen()  # another is to make the room that it was to make
         self.keeper.tell()

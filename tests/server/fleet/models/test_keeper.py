@@ -429,6 +429,45 @@ def test_commands_load_and_unload() -> None:
     run(play)
 
 
+def test_a_command_that_comes_while_a_model_loads_loads_it_once() -> None:
+    """It was remembered, so that the model was loaded again as soon as it had been unloaded."""
+
+    async def play(served: Served) -> None:
+        model = served.models.named("a")
+        loaded = asyncio.Event()
+        served.engines["a"].loading = loaded.wait
+        served.models.load(model)
+        await until(lambda: model.state == "loading")
+        served.models.load(model)
+        loaded.set()
+        await until(lambda: model.state == "loaded")
+        await until(lambda: model.state == "unloaded")
+        await asyncio.sleep(0.05)
+        assert (model.state, served.loads("a")) == ("unloaded", 1)
+
+    run(play, {"a": Stay(on_demand=True, unload_after=0.02)})
+
+
+def test_a_model_that_is_pinned_while_it_drains_for_another_stays() -> None:
+    """It was unloaded all the same."""
+
+    async def play(served: Served) -> None:
+        one, other = served.models.named("a"), served.models.named("b")
+        await served.ask("a")
+        await served.ask("b")
+        answered = asyncio.Event()
+        asking = [asyncio.create_task(served.ask(name, until=answered)) for name in "ab"]
+        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(served.ask("c"))
+        await until(lambda: one.state == "unloading")
+        served.models.pin(one, pinned=True)
+        answered.set()
+        await asyncio.gather(*asking, waiting)
+        assert (one.state, other.state) == ("loaded", "unloaded"), served.states()
+
+    run(play)
+
+
 def test_a_model_that_never_had_room_is_refused_with_the_sums() -> None:
     stays = {
         "a": Stay(on_demand=True, share=0.6, pinned=True),
