@@ -186,6 +186,7 @@ class Fronts:
             return
         if front.figures:
             self._lost = self._summed([*filter(None, (self._lost, front.figures))])
+            front.figures = b""  # it is among the others until another has taken its place
         quick = self._quick_deaths.get(front.number, 0) + 1
         self._quick_deaths[front.number] = quick if monotonic() - front.started < STEADY_SECONDS else 0
         pause = min(LONGEST_PAUSE_SECONDS, 2.0 ** (self._quick_deaths[front.number] - 1))

@@ -182,6 +182,20 @@ def test_a_front_that_is_killed_takes_only_its_own_clients_along(launch: Launch)
     assert [Stream(url, 3).text() for _ in range(6)] == ["abc"] * 6
 
 
+def test_what_a_dead_front_has_measured_counts_once(launch: Launch) -> None:
+    """It counted twice until another front was there, and then the counters went back."""
+    server = launch()
+    url = server.url()
+    for stream in [Stream(url, 20) for _ in range(12)]:
+        stream.wait()
+    whole = figure(url, "generation_tokens_total")
+    os.kill(fronts(server)[0], signal.SIGKILL)
+    eventually(lambda: "starting another in 1 s" in server.text())
+    assert figure(url, "generation_tokens_total") == whole == 240
+    eventually(lambda: "serves again" in server.text(), 20)
+    assert figure(url, "generation_tokens_total") == whole
+
+
 def test_a_front_that_is_killed_leaves_nothing(launch: Launch, temporary: Path) -> None:
     """A pipe to it stayed open, and its socket stayed in the folder."""
     server = launch()
