@@ -31,15 +31,13 @@ T = TypeVar("T")
 async def with_comments(request: Request, work: Coroutine[Any, Any, T], comment: Callable[[], str]) -> T:
     """Await `work`, and write a comment now and then into the stream of events that it will be."""
     early: _EarlyEvents | None = request.scope.get(_KEY)
-    task = asyncio.ensure_future(work)
+    writing = None if early is None else asyncio.create_task(early.keep_writing(comment))
     try:
-        while not (await asyncio.wait({task}, timeout=EVERY_SECONDS))[0]:
-            if early is not None:
-                await early.comment(comment())
-        return task.result()
+        # In this task: a result that another has just brought would be lost where this one is cancelled.
+        return await work
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        if writing is not None:
+            writing.cancel()
 
 
 class _EarlyEvents:
@@ -51,10 +49,15 @@ class _EarlyEvents:
         self._error: bytes | None = None
         """What has come of the body of an error."""
 
-    async def comment(self, text: str) -> None:
+    async def keep_writing(self, comment: Callable[[], str]) -> None:
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            await self._write(comment())
+
+    async def _write(self, text: str) -> None:
         if not self._begun:
-            self._begun = True
             await self._send(BEGINNING)
+            self._begun = True  # not before: it may be cancelled while the client does not read
         line = " ".join(text.split())
         await self._send({"type": "http.response.body", "body": f": {line}\n\n".encode(), "more_body": True})
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from turnout.server.fleet.models.waiting import WaitingRequests
 from turnout.server.http import early_events
 from turnout.server.http.early_events import EarlyEventsMiddleware, with_comments
 
@@ -71,3 +72,25 @@ def test_an_error_becomes_an_event_in_the_form_of_its_api() -> None:
     told = {"type": "error", "sequence_number": 0, "code": "x", "message": "no room", "param": None}
     assert name == "event: error" and json.loads(data) == told
     assert "[DONE]" not in event("/infill")
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_client_that_leaves_as_it_is_let_in_is_not_waited_for(turns: int) -> None:
+    """Its model counted as busy for good, and was never unloaded."""
+
+    async def left() -> WaitingRequests:
+        waiting = WaitingRequests(10, 60)
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": b""}
+        asking = asyncio.create_task(with_comments(Request(scope), waiting.enter(), str))
+        await asyncio.sleep(0.01)
+        waiting.open = True
+        waiting.let_in()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking})
+        if not asking.cancelled():
+            asking.result().begun()
+        return waiting
+
+    assert asyncio.run(left()).entering == 0
