@@ -78,6 +78,8 @@ class Worker:
         self._waiting: dict[bytes, Hello] = {}
         """Those of servers that want it too, in order."""
         self._over: asyncio.Future[None]
+        self._has_engine = False
+        """One has been started, and has not been freed."""
         self._engine: LocalEngine
         self._channel: ServerChannel
 
@@ -94,7 +96,6 @@ class Worker:
             ticking.cancel()
             loop.remove_reader(self._door.fd)
             self._tell(Kind.DIED, Death("has been shut down", fault=False))
-            self._channel.leave()
             self._free_engine()
 
     # -------------------------------------------------------------- the engine
@@ -108,7 +109,7 @@ class Worker:
         except OSError:
             engine.kill()
             raise
-        self._engine, self._channel = engine, channel
+        self._engine, self._channel, self._has_engine = engine, channel, True
         follows = {"cpu_kernels": self._followed} if self._followed else {}
         engine.configure(self._changed.model_copy(update=follows).model_dump_json())
         loop.add_reader(channel.fds[0], self._from_engine)
@@ -119,6 +120,11 @@ class Worker:
             after_last_message(self._channel, partial(self._died, engine, death.result()))
 
     def _free_engine(self) -> None:
+        """End the engine, if there is one."""
+        if not self._has_engine:
+            return
+        self._has_engine = False
+        self._channel.leave()
         asyncio.get_running_loop().remove_reader(self._channel.fds[0])
         self._engine.kill()
         self._channel.close()
@@ -159,9 +165,12 @@ class Worker:
             self._followed = ""
             self._start_again()
             return
-        self._tell(Kind.DIED, death if failed is None else replace(death, how=f"failed: {failed.message}"))
-        self._server = None
-        if self._changes and (self._ready is None or (failed is not None and failed.final)):
+        self._state, server, self._server = "loading", self._server, None
+        told = death if failed is None else replace(death, how=f"failed: {failed.message}")
+        is_gone = server is not None and not self._pass_on(server, Kind.DIED, msgspec.json.encode(told))
+        if is_gone and self._once:
+            self._over.set_result(None)
+        elif self._changes and (self._ready is None or (failed is not None and failed.final)):
             logger.error("the engine that the server wanted %s; going back to the worker's own", how)
             self._changes, self._changed, self._ready = "", self._config, None
             self._start_again()
@@ -175,7 +184,6 @@ class Worker:
             self._restarts.allow(counts=False)
             pause = self._restarts.pause
             logger.error("the engine process %s; starting another in %g s", how, pause)
-            self._state = "loading"
             asyncio.get_running_loop().call_later(pause, self._start_again)
             self._admit_next()
 
@@ -284,11 +292,11 @@ class Worker:
         return True
 
     def _exchange(self) -> None:
-        """Start another engine in place of the one that is there."""
-        self._channel.leave()
-        self._free_engine()
+        """Start another engine in place of the one that is there, or is about to be started."""
         self._ready = None
-        self._start_again()
+        if self._has_engine:
+            self._free_engine()
+            self._start_again()
 
     def _let_go(self, why: str) -> None:
         """The server is gone: end its requests, and get ready for the next one."""
@@ -320,10 +328,14 @@ class Worker:
             return False
         if kind == Kind.EVENTS:
             content = numbered(self._events_sent, content)
-        if self._door.send(self._server, kind, content):
+        if self._pass_on(self._server, kind, content):
             self._events_sent += kind == Kind.EVENTS
-            asyncio.get_running_loop().call_soon(self._from_server)
             return True
         if not self._over.done():
             self._let_go("is gone")
         return False
+
+    def _pass_on(self, server: bytes, kind: Kind, content: bytes) -> bool:
+        """Send to a server; False if it is not there."""
+        asyncio.get_running_loop().call_soon(self._from_server)  # see `Door`
+        return self._door.send(server, kind, content)
