@@ -9,6 +9,7 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -58,31 +59,36 @@ class Asked:
     def new_id(cls, kind: str) -> str:
         return f"{kind}-{uuid.uuid4().hex}"
 
+    @cached_property
+    def _answer(self) -> _Answer:
+        """Of all its texts, also where they are pooled one part after the other."""
+        return _Answer(self.arm.tokenizer)
+
     async def pooled(self, of: Texts, field: str = "input", most: int | None = None) -> PooledTexts:
         """Returns what the texts become. Raises RequestError, which names them `field`, and Overloaded.
 
         most: tokens that are kept of each text; None: as the body says.
         """
         memory, client = held_memory(self.request), client_of(self.request, self.body.user)
+        answer, id = self._answer, f"{self.id}-rest" if self._answer.requests else self.id
         with named(field):
             with memory.growing():
-                preparing = prepared_texts(
-                    self.context, self.arm, self.body, of, self.id, client, memory, most
-                )
+                preparing = prepared_texts(self.context, self.arm, self.body, of, id, client, memory, most)
                 specs = await while_connected(self.request.receive, preparing)
             entry = entry_of(self.request)
             specs = [waited(spec, entry.waited) for spec in specs] if entry.waited else specs
             entry.begun()
             tokens = sum(len(spec.prompt) for spec in specs)
-            answer = _Answer(self.arm.tokenizer, specs)
+            answer.requests += specs
+            answer.finish_reasons = ["abort"]
             note_answer(self.request.scope, answer)
-            count_tokens(self.request, lambda: tokens)
+            count_tokens(self.request, lambda: answer.prompt_tokens)
             try:
                 with memory.growing():
                     found = await while_connected(self.request.receive, self._served(specs, of, answer))
                     memory.add(JSON_BYTES * sum(len(each.data) for each in found))
             except RequestError:
-                count_tokens(self.request, lambda: 0)
+                del answer.requests[-len(specs) :]
                 raise
         answer.finish_reasons = ["stop"]
         endpoint = self.request.url.path
@@ -129,7 +135,7 @@ class _Answer:
     """For the request's record."""
 
     tokenizer: Tokenizer
-    requests: Sequence[RequestSpec]
+    requests: list[RequestSpec] = field(default_factory=list)
     finish_reasons: Sequence[str] = ("abort",)
     error: str = ""
     first_token_at: float | None = None

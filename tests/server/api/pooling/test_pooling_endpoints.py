@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tiny_server import TinyServer
+from running_server import eventually
+from tiny_server import TinyServer, serving
 
 import turnout
 
@@ -297,3 +298,22 @@ def test_texts_and_tokens_are_counted_by_endpoint(server: TinyServer) -> None:
     assert 'turnout:pooled_requests_total{endpoint="/v1/score",model_name="turnout-tiny"}' in metrics
     assert 'turnout:pooled_texts_total{endpoint="/v1/score",model_name="turnout-tiny"}' in metrics
     assert 'turnout:pooled_tokens_total{endpoint="/v1/embeddings"' in metrics or EMBEDDINGS not in metrics
+
+
+def test_all_texts_of_a_pair_count_for_a_key(tmp_path: Path) -> None:
+    """Those that were embedded first did not: neither for its limits nor in the log."""
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(json.dumps([{"name": "one", "key": "one-key"}]))
+
+    def spent() -> float:
+        lines = httpx.get(server.url + "/metrics").text.splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith("turnout:key_tokens_total"))
+
+    with serving("--pooling", "last", "--api-key-file", str(keys), key="one-key") as server:
+        before = spent()
+        body = {"text_1": ["one two three four five", "six seven eight"], "text_2": ["one", "two"]}
+        response = server.post("/v1/score", body)
+        assert response.status_code == 200, response.text
+        tokens = response.json()["usage"]["total_tokens"]
+        assert spent() - before == tokens
+        eventually(lambda: f"prompt_tokens={tokens} " in server.text())
