@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from turnout.core import limits
-from turnout.core.errors import Overloaded
+from turnout.core.errors import Overloaded, StorageError
 from turnout.server.storage.file_store import FileStore, NewFile
 
 __all__ = [
@@ -164,10 +164,13 @@ class BatchStore:
 
         return await self._database.run(work)
 
-    async def next(self, beside: Sequence[OwnedBatch] = ()) -> OwnedBatch | None:
+    async def next(
+        self, beside: Sequence[OwnedBatch] = (), *, only_to_end: bool = False
+    ) -> OwnedBatch | None:
         """The oldest batch that has not ended, and can be served beside others.
 
-        Those of other clients can be, and those of the same clients that are only to be ended.
+        Those of other clients can be, and those of the same clients that are only to be ended. only_to_end:
+        none but such as are to be ended, since they were cancelled or are late.
         """
         served, owners = {owned.batch.id for owned in beside}, {owned.owner for owned in beside}
 
@@ -176,7 +179,8 @@ class BatchStore:
             for content, owner in connection.execute(query):
                 batch = msgspec.json.decode(content, type=Batch)
                 to_end = batch.status == "cancelling" or self.now() >= batch.expires_at
-                if batch.id not in served and (owner not in owners or to_end):
+                may_begin = owner not in owners and not only_to_end
+                if batch.id not in served and (may_begin or to_end):
                     return OwnedBatch(batch, owner)
             return None
 
@@ -213,23 +217,28 @@ class BatchStore:
             )
         )
 
-    async def end(self, owned: OwnedBatch, status: str) -> None:
+    async def end(self, owned: OwnedBatch, status: str, errors: BatchErrors | None = None) -> Batch:
         """Writes the results into files, and ends a batch: all of it, or nothing."""
+        made: list[NewFile] = []
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: sqlite3.Connection) -> Batch:
             batch = _counted(connection, _batch(connection, owned.batch.id))
-            fields: dict[str, object] = {"status": status, f"{status}_at": self.now()}
+            fields: dict[str, object] = {"status": status, f"{status}_at": self.now(), "errors": errors}
             for field, good in (("output_file_id", True), ("error_file_id", False)):
                 new = self._files.begin()
+                made.append(new)
                 if _write(connection, batch.id, good, new):
                     name = f"{batch.id}_{'output' if good else 'error'}.jsonl"
                     fields[field] = self._files.put(connection, new, owned.owner, name, "batch_output").id
-                new.path.unlink(missing_ok=True)
             fields["request_counts"] = batch.request_counts
-            _change(connection, batch.id, fields)
             connection.execute("DELETE FROM results WHERE batch = ?", (batch.id,))
+            return _change(connection, batch.id, fields)
 
-        await self._database.run(work)
+        try:
+            return await self._database.run(work)
+        except StorageError:
+            self._files.discard(made)
+            raise
 
 
 def _batch(connection: sqlite3.Connection, id: str) -> Batch:

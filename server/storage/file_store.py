@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +108,13 @@ class FileStore:
 
     async def add(self, new: NewFile, owner: str, filename: str, purpose: str) -> FileObject:
         """Makes a file of what has been written."""
-        return await self.database.run(lambda connection: self.put(connection, new, owner, filename, purpose))
+        try:
+            return await self.database.run(
+                lambda connection: self.put(connection, new, owner, filename, purpose)
+            )
+        except StorageError:
+            self.discard([new])
+            raise
 
     def put(
         self, connection: sqlite3.Connection, new: NewFile, owner: str, filename: str, purpose: str
@@ -122,6 +128,12 @@ class FileStore:
         connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?)", row)
         os.replace(new.path, self.path(found.id))
         return found
+
+    def discard(self, files: Iterable[NewFile]) -> None:
+        """Removes what was written for files that could not be made: a full disk would stay full of it."""
+        for new in files:
+            new.path.unlink(missing_ok=True)
+            self.path(new.id).unlink(missing_ok=True)
 
     def check_room(self, connection: sqlite3.Connection, size: int = 1) -> None:
         """Raises StorageError where there is no room for another file of `size` bytes that a client wants.

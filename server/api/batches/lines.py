@@ -14,8 +14,9 @@ from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.storage.batch_store import LineError, LineResult
 
-__all__ = ["Answer", "Line", "check_input", "result_of", "unanswered", "unread"]
+__all__ = ["NO_INPUT", "Answer", "Line", "check_input", "result_of", "unanswered", "unread"]
 
+NO_INPUT = LineError("no_input", "the input file has been deleted")
 MOST_ERRORS = 100
 """That are told of an input."""
 LOWEST = 2**31
@@ -73,7 +74,7 @@ def check_input(path: Path, endpoint: str) -> tuple[int, list[LineError]]:
                 if len(errors) >= MOST_ERRORS:
                     break
     except OSError:
-        return 0, [LineError("no_input", "the input file has been deleted")]
+        return 0, [NO_INPUT]
     if not count:
         errors.append(LineError("empty_file", "the input file has no lines"))
     return count, errors

@@ -18,7 +18,15 @@ from starlette.types import Message
 from turnout.core.errors import Overloaded, StorageError, TurnoutError
 from turnout.core.logs import current_request
 from turnout.server.api.batches.feeder import Feeder
-from turnout.server.api.batches.lines import Answer, Line, check_input, result_of, unanswered, unread
+from turnout.server.api.batches.lines import (
+    NO_INPUT,
+    Answer,
+    Line,
+    check_input,
+    result_of,
+    unanswered,
+    unread,
+)
 from turnout.server.api.batches.turns import Turn, Turns
 from turnout.server.api.context import Context
 from turnout.server.http.access.auth import on_behalf_of
@@ -96,7 +104,8 @@ class BatchRunner:
             while True:
                 self._context.batch_news.clear()
                 async with self._waiting_after_errors():
-                    if self._turns.held_back and (owned := await self._batches.next(self._turns.owned)):
+                    only_to_end = not self._turns.held_back
+                    if owned := await self._batches.next(self._turns.owned, only_to_end=only_to_end):
                         serving.add(self._begin(owned))
                     else:
                         await self._news(serving)
@@ -142,35 +151,37 @@ class BatchRunner:
         batch, path = owned.batch, self._files.path(owned.batch.input_file_id)
         try:
             if batch.status == "validating":
-                batch = await self._checked(batch, path)
+                batch = await self._checked(owned, path)
             if batch.status == "in_progress":
                 batch = await self._answered(turn, path)
         except StorageError:
             raise
+        except FileNotFoundError:
+            await self._fail(owned, [NO_INPUT])
+            return
         except Exception:
             logger.exception("the batch %s failed", batch.id)
-            await self._fail(batch, [LineError("internal_error", "the server's log has the details")])
+            await self._fail(owned, [LineError("internal_error", "the server's log has the details")])
             return
         if batch.status != "failed":
             ending = {"cancelling": "cancelled", "in_progress": "expired"}.get(batch.status, "completed")
             await self._batches.end(owned, ending)
             logger.info("the batch %s is %s", batch.id, ending)
 
-    async def _checked(self, batch: Batch, path: Path) -> Batch:
+    async def _checked(self, owned: OwnedBatch, path: Path) -> Batch:
+        batch = owned.batch
         count, errors = await asyncio.to_thread(check_input, path, batch.endpoint)
         if errors:
-            return await self._fail(batch, errors)
+            return await self._fail(owned, errors)
         counts = type(batch.request_counts)(count)
         now = self._batches.now()
         return await self._batches.change(
             batch.id, status="in_progress", in_progress_at=now, request_counts=counts
         )
 
-    async def _fail(self, batch: Batch, errors: list[LineError]) -> Batch:
-        now = self._batches.now()
-        return await self._batches.change(
-            batch.id, status="failed", failed_at=now, errors=BatchErrors(errors)
-        )
+    async def _fail(self, owned: OwnedBatch, errors: list[LineError]) -> Batch:
+        """What has been answered stays in its output file."""
+        return await self._batches.end(owned, "failed", BatchErrors(errors))
 
     async def _answered(self, turn: Turn, path: Path) -> Batch:
         """The batch when all its lines have results, or it is to end before."""

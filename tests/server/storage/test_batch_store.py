@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Coroutine, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -112,10 +114,37 @@ def test_a_disk_without_room_loses_no_result(files: FileStore, batches: BatchSto
     with pytest.raises(StorageError, match="cannot be written"):
         run(batches.end(owned, "completed"))
     files.path = path
+    assert not left(files), "each attempt left a part of the output, and the disk stayed full"
     assert (run(batches.next()) or owned).batch.status == "validating"
     run(batches.end(owned, "completed"))
     batch = run(batches.get(owned.batch.id, "me"))
     assert batch is not None and contents(files, batch.output_file_id) == b"answer\n"
+
+
+def test_a_disk_that_has_room_for_one_file_keeps_none(
+    files: FileStore, batches: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt left an output file that no client could see, or delete."""
+    owned = begin(batches)
+    run(batches.add(owned.batch.id, [LineResult(0, True, b"answer"), LineResult(1, False, b"refused")]))
+    replace, places = os.replace, iter([True, False])
+
+    def replaced(old: Path, new: Path) -> None:
+        if not next(places):
+            raise OSError(errno.ENOSPC, "no room")
+        replace(old, new)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", replaced)
+        with pytest.raises(StorageError, match="no room"):
+            run(batches.end(owned, "completed"))
+    assert not left(files)
+    run(batches.end(owned, "completed"))
+    assert len(left(files)) == 2
+
+
+def left(files: FileStore) -> list[Path]:
+    return list(files.path("any").parent.glob("file-*"))
 
 
 def test_the_oldest_batch_comes_first_and_cancelling_stays(batches: BatchStore) -> None:

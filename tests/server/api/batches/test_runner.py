@@ -228,6 +228,43 @@ def test_an_input_that_is_gone_fails_the_batch(place: Place) -> None:
     assert [error.code for error in batch.errors.data] == ["no_input"]
 
 
+def test_an_input_that_is_deleted_leaves_what_has_been_answered(place: Place) -> None:
+    """After a restart, or at the end of its window, its answers were lost."""
+
+    async def serve() -> Batch:
+        async with place.running() as served:
+            id = await served.begin("", "a", "busy")
+            await served.answered(id, "", 1)
+        batch = await served.get(id, "")
+        await place.files.delete(batch.input_file_id, "")
+        async with place.running() as served:
+            return await served.ended(id, "")
+
+    batch = asyncio.run(serve())
+    assert batch.status == "failed" and batch.errors is not None
+    assert [error.code for error in batch.errors.data] == ["no_input"]
+    assert place.results(batch).keys() == {"a"}
+    counts = batch.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (2, 1, 0)
+
+
+def test_a_batch_that_waits_for_another_can_be_cancelled(place: Place) -> None:
+    """It was being cancelled until the other had ended."""
+
+    async def serve() -> tuple[Batch, Batch]:
+        async with place.running() as served:
+            ids = [await served.begin("", *prompts) for prompts in (["slow"] * 40, ["a"])]
+            await served.answered(ids[0], "", 1)
+            await served.batches.cancel(ids[1])
+            place.context.batch_news.set()
+            cancelled = await served.ended(ids[1], "")
+            return cancelled, await served.get(ids[0], "")
+
+    cancelled, other = asyncio.run(serve())
+    assert (cancelled.status, other.status) == ("cancelled", "in_progress")
+    assert {"prompt": "a"} not in place.asked
+
+
 # ------------------------------------------------------------------ the limits of keys
 
 
