@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from pathlib import Path
+from io import BufferedReader
 
 import msgspec
 from starlette.requests import Request
@@ -95,12 +95,16 @@ async def show_file(request: Request) -> Response:
 async def show_content(request: Request) -> Response:
     """Shows a file's content."""
     found = await _found(request)
+    try:  # now: it may be deleted before it is sent
+        file = await asyncio.to_thread(file_store(request).path(found.id).open, "rb")
+    except FileNotFoundError:
+        raise _unknown(found.id) from None
     size = {"Content-Length": str(found.bytes)}
-    return StreamingResponse(_portions(file_store(request).path(found.id)), media_type=JSONL, headers=size)
+    return StreamingResponse(_portions(file), media_type=JSONL, headers=size)
 
 
-async def _portions(path: Path) -> AsyncGenerator[bytes, None]:
-    with await asyncio.to_thread(path.open, "rb") as file:
+async def _portions(file: BufferedReader) -> AsyncGenerator[bytes, None]:
+    with file:
         while portion := await asyncio.to_thread(file.read, PORTION):
             yield portion
 

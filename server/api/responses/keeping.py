@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -21,11 +21,21 @@ from turnout.server.protocol.stored_items import stored_items
 from turnout.server.renderers.responses import Keeper, ResponseBody
 from turnout.server.storage.response_store import ChainTooLong, ResponseStore, StoredResponse
 
-__all__ = ["DECODED", "earlier_items", "end_keeper", "items_of", "keeper_of", "put_begun", "wants_store"]
+__all__ = [
+    "all_items",
+    "earlier_items",
+    "end_keeper",
+    "items_of",
+    "keeper_of",
+    "made_of",
+    "put_begun",
+    "wants_store",
+]
 
 logger = logging.getLogger(__name__)
 
 Item = dict[str, Any]
+Made = TypeVar("Made")
 FINISHED = ("completed", "incomplete")
 DECODED = 8
 """Bytes that a byte of short items takes once it is decoded."""
@@ -69,13 +79,24 @@ async def earlier_items(request: Request, asked: ResponsesRequest) -> list[Item]
         )
     if found[-1].status not in FINISHED:
         raise RequestError(f"the response {previous} is {found[-1].status}", "previous_response_id")
-    size = sum(response.size for response in found)
+    return await made_of(request, found, all_items)
+
+
+async def made_of(
+    request: Request, responses: Sequence[StoredResponse], make: Callable[[Sequence[StoredResponse]], Made]
+) -> Made:
+    """What `make` makes of responses, which may be as large as a body: other requests go on meanwhile.
+
+    Raises Overloaded.
+    """
+    size = sum(response.size for response in responses)
     held_memory(request).add(DECODED * size)
-    work = partial(_all_items, found)
+    work = partial(make, responses)
     return await while_connected(request.receive, context_of(request).texts.run(size, work))
 
 
-def _all_items(responses: Sequence[StoredResponse]) -> list[Item]:
+def all_items(responses: Sequence[StoredResponse]) -> list[Item]:
+    """The items of a conversation."""
     return [item for response in responses for item in items_of(response)]
 
 

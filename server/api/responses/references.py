@@ -10,11 +10,9 @@ from starlette.requests import Request
 
 from turnout.core.errors import RequestError
 from turnout.server.api.context import context_of
-from turnout.server.api.responses.keeping import DECODED, items_of
+from turnout.server.api.responses.keeping import items_of, made_of
 from turnout.server.http.access.auth import client_of
-from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
-from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.responses_request import ResponsesRequest
 from turnout.server.storage.response_store import ChainTooLong, StoredResponse
 
@@ -43,14 +41,11 @@ async def with_references(request: Request, asked: ResponsesRequest) -> Response
         raise RequestError(
             f"the responses that hold the items are larger than a request may be: {most:,} bytes", "input"
         ) from None
-    size = sum(response.size for response in found)
-    held_memory(request).add(DECODED * size)
-    work = partial(_items, found, names)
-    known = await while_connected(request.receive, context.texts.run(size, work))
+    known = await made_of(request, found, partial(_items, names))
     return asked.model_copy(update={"input": _resolved(asked.input_items(), references, known)})
 
 
-def _items(responses: Sequence[StoredResponse], names: Mapping[str, None]) -> dict[str, Item]:
+def _items(names: Mapping[str, None], responses: Sequence[StoredResponse]) -> dict[str, Item]:
     found = (item for response in responses for item in items_of(response))
     return {item["id"]: item for item in found if isinstance(item["id"], str) and item["id"] in names}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from turnout.core.errors import RequestError
 from turnout.server.api.context import context_of
 from turnout.server.api.respond import EventStream
-from turnout.server.api.responses.keeping import items_of
+from turnout.server.api.responses.keeping import all_items, items_of, made_of
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
@@ -98,17 +98,24 @@ async def list_input_items(request: Request) -> Response:
     """Lists what a stored response answered: its input, after what it goes on from."""
     page = Page.of(request.query_params)
     last = await _found(request)
-    before: list[dict[str, Any]] = []
+    before: Sequence[StoredResponse] = ()
     if last.previous is not None:
         most = context_of(request).config.max_body_size
         try:
             found = await _store(request).conversation(last.previous, last.owner, most)
+            before = () if isinstance(found, str) else found
         except ChainTooLong:
-            found = []
-        before = [] if isinstance(found, str) else [item for each in found for item in items_of(each)]
-    chosen, more = page.of_all([*before, *items_of(last, output=False)], lambda item: str(item["id"]))
+            pass
+    items = await made_of(request, [*before, last], _answered)
+    chosen, more = page.of_all(items, lambda item: str(item["id"]))
     first, final = (chosen[0]["id"], chosen[-1]["id"]) if chosen else (None, None)
     return JsonResponse(ItemList(chosen, first, final, more))
+
+
+def _answered(responses: Sequence[StoredResponse]) -> list[dict[str, Any]]:
+    """What the last of them answered."""
+    *before, last = responses
+    return [*all_items(before), *items_of(last, output=False)]
 
 
 async def _found(request: Request) -> StoredResponse:

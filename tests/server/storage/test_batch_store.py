@@ -8,12 +8,16 @@ import os
 from collections.abc import Coroutine, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from turnout.core import limits
 from turnout.core.errors import Overloaded, StorageError
+from turnout.server.api.batches.files import show_content
 from turnout.server.storage.batch_store import Batch, BatchStore, LineResult, OwnedBatch
 from turnout.server.storage.file_store import FileObject, FileStore
 
@@ -163,3 +167,21 @@ def test_batches_are_bounded(batches: BatchStore) -> None:
         begin(batches)
     with pytest.raises(Overloaded, match="64 batches have not ended"):
         begin(batches)
+
+
+def test_a_file_that_is_deleted_while_it_is_read_is_read_to_its_end(files: FileStore) -> None:
+    """If it was before the first byte, the client got status 200 and nothing, and the log a traceback."""
+    with files.uploaded() as new:
+        new.path.write_bytes(b"{}")
+        file = run(files.add(new, "", "in.jsonl", "batch"))
+    context = SimpleNamespace(stores=SimpleNamespace(files=files))
+    app = SimpleNamespace(state=SimpleNamespace(context=context))
+    scope = {"type": "http", "path_params": {"file_id": file.id}, "headers": [], "app": app}
+
+    async def read() -> bytes:
+        response = await show_content(Request(scope))
+        assert isinstance(response, StreamingResponse)
+        await files.delete(file.id, "")
+        return b"".join([bytes(part) async for part in response.body_iterator])
+
+    assert run(read()) == b"{}"

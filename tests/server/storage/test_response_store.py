@@ -9,12 +9,17 @@ from collections.abc import Coroutine, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from starlette.requests import Request
 
 from turnout.core.errors import ConfigError, StorageError
 from turnout.server.api.background.background import end_unfinished
+from turnout.server.api.responses.stored import list_input_items
+from turnout.server.api.text_pool import TextPool
+from turnout.server.http.request_memory import RequestMemory
 from turnout.server.storage.response_store import (
     Bounds,
     ChainTooLong,
@@ -223,3 +228,22 @@ def test_a_file_that_is_damaged_while_it_serves_is_named(tmp_path: Path) -> None
         with pytest.raises(StorageError, match=r"store\.db is damaged"):
             for id in range(1, 6):
                 run(store.get(str(id), "me"))
+
+
+def test_items_that_are_listed_count_for_the_memory_of_requests(store: ResponseStore) -> None:
+    """They were decoded on the event loop, uncounted: a conversation of many items stopped every stream."""
+    both = [response(1, owner="", asked="ab"), response(2, owner="", previous=1, asked="c")]
+    for each in both:
+        run(store.put(each))
+    stores, config = SimpleNamespace(responses=store), SimpleNamespace(max_body_size=10_000)
+    context = SimpleNamespace(stores=stores, config=config, texts=TextPool())
+    app = SimpleNamespace(state=SimpleNamespace(context=context))
+    scope = {"type": "http", "path_params": {"response_id": "2"}, "query_string": b"order=asc", "headers": []}
+
+    async def listed() -> tuple[list[str], int]:
+        request = Request({**scope, "app": app}, receive=asyncio.Event().wait)
+        with RequestMemory(10**9).held_for(request.scope) as memory:
+            found = json.loads((await list_input_items(request)).body)
+            return [item["id"] for item in found["data"]], memory.size
+
+    assert run(listed()) == (["a", "b", "c"], 8 * sum(each.size for each in both))
