@@ -231,7 +231,7 @@ class BatchRunner:
                 while (held := self._begin_line(turn)) is None:
                     await asyncio.sleep(TICK_SECONDS)
                     turn.raise_of_lines()
-                task = asyncio.create_task(self._line(turn.owned, line))
+                task = asyncio.create_task(self._line(turn, line))
                 # A task that is cancelled before it begins ends, too.
                 task.add_done_callback(partial(_give_back, held))
                 turn.lines.add(task)
@@ -242,11 +242,13 @@ class BatchRunner:
     def _begin_line(self, turn: Turn) -> ExitStack | None:
         return None if self._context.models.closing else self._turns.begin_line(turn)
 
-    async def _line(self, owned: OwnedBatch, line: Line) -> None:
+    async def _line(self, turn: Turn, line: Line) -> None:
         """Answers a line, however often the server has no room for it."""
+        owned = turn.owned
         answer = await self._asked(owned, line)
         while answer.status == UNAVAILABLE:
-            await asyncio.sleep(RETRY_SECONDS)
+            with turn.refused_line():
+                await asyncio.sleep(RETRY_SECONDS)
             answer = await self._asked(owned, line)
         await self._batches.add(owned.batch.id, [result_of(line, answer)])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from turnout.server.api.batches.feeder import Feeder
@@ -20,12 +21,28 @@ class Turn:
     owned: OwnedBatch
     lines: set[asyncio.Task[None]] = field(default_factory=set)
     """Those that are being answered, and those whose end has not been looked at."""
-    held_back: bool = False
-    """Its next line waits for a limit of its key, and other batches may be served meanwhile."""
+    limited: bool = False
+    """Its next line waits for a limit of its key."""
+    refused: int = 0
+    """Its lines that the server had no room for, such as for a model that cannot be loaded."""
+
+    @property
+    def held_back(self) -> bool:
+        """Other batches may be served meanwhile."""
+        return self.limited or self.refused > 0
 
     @property
     def in_flight(self) -> int:
-        return sum(not line.done() for line in self.lines)
+        return sum(not line.done() for line in self.lines) - self.refused
+
+    @contextmanager
+    def refused_line(self) -> Iterator[None]:
+        """While one of its lines waits until it is asked for again."""
+        self.refused += 1
+        try:
+            yield
+        finally:
+            self.refused -= 1
 
     def raise_of_lines(self) -> None:
         """Forgets the lines that are done. Raises what one of them raised."""
@@ -37,8 +54,9 @@ class Turn:
 class Turns:
     """The batches that are being served, oldest first.
 
-    The next batch begins when one has ended, or when its key holds it back. Then the batch of another client
-    begins beside it, and waits again as soon as the older batch may go on.
+    The next batch begins when one has ended, or when it is held back: by its key, or by a server that has no
+    room for it. Then the batch of another client begins beside it, and waits again as soon as the older batch
+    may go on.
     """
 
     def __init__(self, feeder: Feeder, keys: Keys) -> None:
@@ -51,7 +69,7 @@ class Turns:
 
     @property
     def held_back(self) -> bool:
-        """Whether another batch may begin: none is being served, or keys hold all of them back."""
+        """Whether another batch may begin: none is being served, or all of them are held back."""
         return all(turn.held_back for turn in self._turns)
 
     def begin(self, owned: OwnedBatch) -> Turn:
@@ -71,10 +89,11 @@ class Turns:
         A key that is gone holds nothing back: its lines are refused.
         """
         held, key = ExitStack(), self._keys.by_name(turn.owned.owner)
-        turn.held_back = key is not None and not key.usage.has_room
+        turn.limited = key is not None and not key.usage.has_room
         if turn.held_back or not self._is_next(turn):
             return None
-        if not self._feeder.has_room(sum(each.in_flight for each in self._turns)):
+        # Its own lines that are refused count: else all of them would be begun, one by one.
+        if not self._feeder.has_room(turn.refused + sum(each.in_flight for each in self._turns)):
             return None
         if key is not None:
             held.enter_context(key.usage.request())

@@ -60,6 +60,8 @@ class Place:
         if body.get("prompt") == "late":
             self.clock.now += WINDOW
             await asyncio.sleep(10)
+        if str(body.get("prompt")).startswith("never"):
+            raise EngineGone("the model could not be loaded")
         if body.get("prompt") == "busy" and self.asked.count(body) < 3:
             raise EngineGone("the engine is gone")
         if body.get("prompt") == "cut off":
@@ -263,6 +265,24 @@ def test_a_batch_that_waits_for_another_can_be_cancelled(place: Place) -> None:
     cancelled, other = asyncio.run(serve())
     assert (cancelled.status, other.status) == ("cancelled", "in_progress")
     assert {"prompt": "a"} not in place.asked
+
+
+def test_a_batch_whose_model_cannot_be_loaded_holds_up_no_other_clients(place: Place) -> None:
+    """All batches waited for it, for as long as its window."""
+
+    async def serve() -> tuple[Batch, Batch]:
+        async with place.running() as served:
+            first = await served.begin("one", *(f"never {number}" for number in range(30)))
+            other = await served.begin("two", "a", "b")
+            ended = await served.ended(other, "two")
+            await asyncio.sleep(0.3)
+            return ended, await served.get(first, "one")
+
+    other, first = asyncio.run(serve())
+    assert (other.status, first.status) == ("completed", "in_progress")
+    assert len(place.results(other)) == 2
+    begun = {body["prompt"] for body in place.asked} - {"a", "b"}
+    assert len(begun) <= place.config.batch_in_flight, "lines that are refused are not begun without end"
 
 
 # ------------------------------------------------------------------ the limits of keys
