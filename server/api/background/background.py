@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, ExitStack, aclosing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -40,14 +40,21 @@ class Background:
     logs: EventLogs = field(default_factory=EventLogs)
     """The events of those that are streamed."""
     _tasks: dict[str, _Task] = field(default_factory=dict)
+    _beginning: int = 0
+    """Those that are being stored, before their tasks begin."""
     _closing: bool = False
 
-    def check_room(self) -> None:
-        """Raises Overloaded where there are too many."""
-        if len(self._tasks) >= limits.BACKGROUND.whole:
-            raise Overloaded(
-                f"{len(self._tasks)} responses are in the background, the most there may be; retry later"
-            )
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place for a response, until it has been started. Raises Overloaded where there are too many."""
+        there = len(self._tasks) + self._beginning
+        if there >= limits.BACKGROUND.whole:
+            raise Overloaded(f"{there} responses are in the background, the most there may be; retry later")
+        self._beginning += 1
+        try:
+            yield
+        finally:
+            self._beginning -= 1
 
     def start(
         self,

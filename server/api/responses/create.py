@@ -83,12 +83,12 @@ async def _begun(
 ) -> ResponseBody:
     """The response as it stands when it goes on in the background. Raises Overloaded, StorageError."""
     background = context_of(request).background
-    background.check_room()
-    body = renderer.begun(generation)
-    await put_begun(request, asked, body)
-    held = _going_on(request, arm, generation)
-    background.start(generation, renderer, end_keeper(request), held, stream=bool(asked.stream))
-    return body
+    with background.place():
+        body = renderer.begun(generation)
+        await put_begun(request, asked, body)
+        held = _going_on(request, arm, generation)
+        background.start(generation, renderer, end_keeper(request), held, stream=bool(asked.stream))
+        return body
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from turnout.core import limits
 from turnout.core.errors import Overloaded
 from turnout.server.api.background.background import Background
 from turnout.server.http.request_memory import RequestMemory
@@ -79,3 +81,15 @@ def test_it_fails_where_smaller_requests_need_its_memory() -> None:
         assert failed.startswith("failed: ") and "--request-memory" in failed
 
     asyncio.run(main())
+
+
+def test_responses_that_are_being_stored_count_for_how_many_there_may_be() -> None:
+    """Any number passed that came at once."""
+    background = Background()
+    with ExitStack() as begun:
+        for _ in range(limits.BACKGROUND.whole):
+            begun.enter_context(background.place())
+        with pytest.raises(Overloaded, match="256 responses are in the background"), background.place():
+            pass
+    with background.place():
+        pass
