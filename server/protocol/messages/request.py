@@ -266,7 +266,8 @@ def _said(where: str, blocks: Sequence[Block]) -> Block:
             function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block.get("id"), "type": "function", "function": function})
         elif kind == "thinking":
-            thoughts.append(str(block.get("thinking", "")))
+            if thought := _thought(where, block):
+                thoughts.append(thought)
         elif kind != "redacted_thinking":
             texts.append(_text(where, block))
     said["content"] = "\n".join(texts) or None
@@ -275,6 +276,13 @@ def _said(where: str, blocks: Sequence[Block]) -> Block:
     if calls:
         said["tool_calls"] = calls
     return said
+
+
+def _thought(where: str, block: Block) -> str:
+    thought = block.get("thinking")
+    if not isinstance(thought, str | None):
+        raise RequestError(f"{where} has a block of the type 'thinking' whose thinking is no text")
+    return thought or ""
 
 
 def _joined_text(where: str, blocks: object) -> str:

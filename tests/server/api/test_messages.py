@@ -10,6 +10,8 @@ import httpx
 import pytest
 from tiny_server import TinyServer, serving
 
+from turnout.server.protocol.messages.request import MessagesRequest
+
 KEY = "sk-secret"
 MODEL = "turnout-tiny"
 GREEDY = {"temperature": 0}
@@ -160,6 +162,10 @@ def test_more_tokens_than_fit_mean_as_many_as_fit(client: anthropic.Anthropic) -
         ({"system": 5}, "system: "),
         ({"stop_sequences": [""]}, "stop_sequences must hold strings, none of them empty"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "block of the type 'text' without"),
+        (
+            {"messages": [*ASKED, {"role": "assistant", "content": [{"type": "thinking", "thinking": 5}]}]},
+            "block of the type 'thinking' whose thinking is no text",
+        ),
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema must be"),
     ],
 )
@@ -171,6 +177,14 @@ def test_what_is_not_supported_is_refused_by_name(
     error: Any = refused.value.body
     assert error["type"] == "error" and error["error"]["type"] == "invalid_request_error"
     assert why in error["error"]["message"]
+
+
+def test_an_empty_thought_is_none() -> None:
+    """The model was told that it had thought "None"."""
+    blocks = [{"type": "thinking", "thinking": None}, {"type": "text", "text": "Hi."}]
+    said = [*ASKED, {"role": "assistant", "content": blocks}, *ASKED]
+    asked = MessagesRequest.model_validate({"model": "m", "max_tokens": 1, "messages": said})
+    assert [each.get("reasoning_content") for each in asked.chat_fields()["messages"]] == [None, None, None]
 
 
 def test_a_choice_of_tools_that_forces_none_needs_none(client: anthropic.Anthropic) -> None:
