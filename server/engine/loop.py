@@ -196,7 +196,8 @@ class EngineLoop:
         self._send_alone(refusal)
 
     def _abort(self, command: Abort) -> None:
-        self._preparation.cancel(command.request_id)
+        if self._preparation.cancel(command.request_id, command.index):
+            return
         timing = self._engine.abort(command.request_id, command.index)
         if command.timing and (timing is None or timing.finished is not None):
             last = Delta(

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+import msgspec
+
 from turnout.core import limits
 from turnout.core.engine.logits_processing import PreparationWork
 from turnout.core.errors import Overloaded
@@ -52,11 +54,20 @@ class Preparation:
             raise Overloaded(f"{self._limit} requests are being prepared already; try again later")
         self._jobs[request.id] = _Job(request, work, self._threads.submit(_do, work))
 
-    def cancel(self, request_id: str) -> None:
-        """Drop a request, and end its work as far as the work can be ended."""
-        job = self._jobs.pop(request_id, None)
-        if job is not None:
-            _end(job)
+    def cancel(self, request_id: str, index: int | None = None) -> bool:
+        """Drop a request, or one of its choices; returns whether others of them are still to come.
+
+        The work of a request that is dropped is ended as far as it can be.
+        """
+        job = self._jobs.get(request_id)
+        if job is None:
+            return False
+        if index is not None and (left := _without_choice(job.request, index)) is not None:
+            self._jobs[request_id] = job._replace(request=left)
+            return True
+        del self._jobs[request_id]
+        _end(job)
+        return False
 
     def cancel_all(self) -> None:
         for request_id in list(self._jobs):
@@ -75,6 +86,17 @@ class Preparation:
         for job in self._jobs.values():
             _end(job)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _without_choice(request: RequestSpec, index: int) -> RequestSpec | None:
+    """The request without a choice that its client has given up; None if no other choice is left."""
+    resume = request.resume
+    if resume is None or not resume.choices:
+        return None if request.params.n == 1 else request  # choices fork later
+    left = [choice for choice in resume.choices if choice[0] != index]
+    if not left:
+        return None
+    return msgspec.structs.replace(request, resume=msgspec.structs.replace(resume, choices=left))
 
 
 def _end(job: _Job) -> None:

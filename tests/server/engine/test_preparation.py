@@ -12,7 +12,7 @@ from running_server import RunningServer, Start, eventually
 
 from turnout.config import EngineConfig
 from turnout.core.types.messages import Abort, Command, Delta, Event, Shutdown, Submit
-from turnout.core.types.request import RequestSpec
+from turnout.core.types.request import RequestSpec, Resumption
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.server.engine.loop import EngineLoop
@@ -114,3 +114,39 @@ def test_who_awaits_its_timing_is_told_that_there_is_none() -> None:
     assert not live.over
     live.deliver(wire.sent[0])
     assert live.over
+
+
+class Waiting(Wire):
+    """Whose server waits for the end of a request, and shuts down then."""
+
+    def receive(self) -> list[Command]:
+        ended = any(isinstance(event, Delta) and event.finish_reason for event in self.sent)
+        return [*super().receive(), *([Shutdown()] if ended else [])]
+
+    def wait(self, seconds: float | None) -> None:
+        assert seconds is not None, "the request is not served, and never will be"
+        time.sleep(seconds)
+
+
+def test_a_choice_that_ends_meanwhile_leaves_the_others() -> None:
+    """A request of two choices went on with a new engine. A stop string ended one of them while the request
+    was prepared, and the other was never served.
+    """
+    params = SamplingParams(n=2, max_tokens=4, structured_outputs=StructuredOutputs(choice=("long",)))
+    resume = Resumption(choices=[(0, [1]), (1, [1])])
+    spec = RequestSpec(id="r", prompt=[1], params=params, seed=0, timing=True, resume=resume)
+    wire = Waiting(Submit(spec), Abort("r", 0, timing=True))
+    EngineLoop(echo_engine.build(EngineConfig()), wire).run()
+    deltas = [event for event in wire.sent if isinstance(event, Delta)]
+    assert {delta.index for delta in deltas} == {1}
+    assert deltas[-1].finish_reason == "length" and deltas[-1].timing is not None
+
+
+def test_a_request_whose_last_choice_ends_meanwhile_is_dropped() -> None:
+    params = SamplingParams(n=2, structured_outputs=StructuredOutputs(choice=("long",)))
+    spec = RequestSpec(
+        id="r", prompt=[1], params=params, seed=0, timing=True, resume=Resumption(choices=[(1, [1])])
+    )
+    wire = Wire(Submit(spec), Abort("r", 1, timing=True), Shutdown())
+    EngineLoop(echo_engine.build(EngineConfig()), wire).run()
+    assert wire.sent == [Delta(request_id="r", index=1, finish_reason="abort")]
