@@ -56,8 +56,12 @@ class ObserverSuite:
         observers = self.observers()
         before = _watching(observers)
         specs = [toy_request(f"r{i}", [1 + i % 5] * (1 + i), "parallel", 6, n=1 + i % 3) for i in range(12)]
-        engine = toy_engine(Fcfs(), toy_kv(24, 4), observers=observers)
+        # So little memory that requests are preempted.
+        engine = toy_engine(Fcfs(), toy_kv(16, 4), slots=12, observers=observers)
         outcome = drive(engine, [(i // 2, spec) for i, spec in enumerate(specs)])
+        engine.add(toy_request("left", [1, 2, 3], "parallel", 6))
+        engine.step()
+        engine.abort("left")
         left = _watching(observers)
         with assert_no_errors_logged("turnout.core.engine.observers"):
             engine.close()
@@ -67,6 +71,7 @@ class ObserverSuite:
         assert not gone, (
             f"the engine stopped calling {', '.join(sorted(gone))}, which raised; the log has the error"
         )
+        assert engine.stats().preemptions, "no request was preempted, so its record was not tried"
 
     def test_its_figures_can_be_shown(self) -> None:
         engine = toy_engine(Fcfs(), toy_kv(24, 4), observers=self.observers())

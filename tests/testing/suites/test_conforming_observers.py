@@ -31,6 +31,18 @@ class Clumsy:
         raise ValueError(request.id)
 
 
+class FailsAtPreemptions:
+    @hookimpl
+    def request_preempted(self, request: Any) -> None:
+        raise ValueError(request.id)
+
+
+class FailsAtClientsThatLeave:
+    @hookimpl
+    def request_finished(self, request: Any) -> None:
+        assert request.finish_reason in ("stop", "length")
+
+
 class TestObserver(ObserverSuite):
     plugin = "Notes"
     notes = Notes()
@@ -39,15 +51,15 @@ class TestObserver(ObserverSuite):
         return Registry.load(extra=[self.notes])
 
 
-class Failing(ObserverSuite):
-    plugin = "Clumsy"
+@pytest.mark.parametrize("observer", [Clumsy, FailsAtPreemptions, FailsAtClientsThatLeave])
+def test_one_that_raises_is_found(observer: type) -> None:
+    class Failing(ObserverSuite):
+        plugin = observer.__name__
 
-    def registry(self) -> Registry:
-        return Registry.load(extra=[Clumsy()])
+        def registry(self) -> Registry:
+            return Registry.load(extra=[observer()])
 
-
-def test_one_that_raises_is_found() -> None:
-    with pytest.raises(AssertionError, match=r"Clumsy.* raised"):
+    with pytest.raises(AssertionError, match=rf"{observer.__name__}.* raised"):
         Failing().test_every_record_is_accepted()
 
 
