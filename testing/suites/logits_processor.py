@@ -100,6 +100,46 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
                 f"must depend only on the row's tokens: {shown(row.params)}"
             )
 
+    def test_rejected_drafts_leave_no_trace(self) -> None:
+        """A sequence goes on by another token than the one drafted, behind which a row was changed, too."""
+        processor, other = self._started(), self._started()
+        for params in self._wanted():
+            for trial in range(self.trials):
+                sequence = self._row(processor, params, []).sequence
+                for row, output in self._growing(other, params, trial):
+                    sequence.tokens[len(sequence.request.prompt) :] = output
+                    raw, rows = self._logits(2), [Row(sequence, 0)]
+                    same = _applied(processor, raw[:1], rows).equal(_applied(other, raw[:1], [row]))
+                    assert same, (
+                        f"`apply` gave a row other logits after {output} because a draft was rejected; "
+                        f"keep nothing of `draft_tokens`: {shown(params)}"
+                    )
+                    for token in self._likely(other, row):
+                        if token not in self.model().eos_token_ids:
+                            _applied(processor, raw, [*rows, Row(sequence, 0, (token,))])
+
+    def test_choices_of_a_request_do_not_mix(self) -> None:
+        """They have the request in common, and the sequence until they fork."""
+        import torch
+
+        processor, other = self._started(), self._started()
+        for params in self._wanted():
+            ways = [[output for _, output in self._growing(other, params, trial)] for trial in range(2)]
+            sequence = self._row(processor, params, []).sequence
+            choices = [sequence, sequence]
+            for outputs in zip(*ways, strict=False):
+                for choice, output in zip(choices, outputs, strict=True):
+                    choice.tokens[len(sequence.request.prompt) :] = output
+                raw, rows = self._logits(2), [Row(choice, index) for index, choice in enumerate(choices)]
+                alone = [self._row(other, params, output) for output in outputs]
+                wanted = torch.cat([_applied(other, raw[i : i + 1], [row]) for i, row in enumerate(alone)])
+                assert _applied(processor, raw, rows).equal(wanted), (
+                    f"`apply` gave the choices {outputs} of a request other logits than each as a request's "
+                    f"only one; keep state by sequence, not by request: {shown(params)}"
+                )
+                if choices[1] is sequence:
+                    choices[1] = sequence.fork()
+
     def test_masks_only_forbid_tokens(self) -> None:
         processor = self._started()
         if not processor.masks:
@@ -200,20 +240,25 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
             )
         for params in self._wanted():
             for trial in range(self.trials):
-                rng, output = random.Random(trial), list[int]()
-                for _ in range(self.length):
-                    row = self._row(processor, params, output)
-                    yield row, list(output)
-                    token = self._next(processor, row, rng)
-                    if token in self.model().eos_token_ids:
-                        break
-                    output.append(token)
+                yield from self._growing(processor, params, trial)
 
-    def _next(self, processor: LogitsProcessor, row: Row, rng: random.Random) -> int:
-        """One of the most likely tokens that are allowed."""
+    def _growing(
+        self, processor: LogitsProcessor, params: SamplingParams, trial: int
+    ) -> Iterator[tuple[Row, list[int]]]:
+        rng, output = random.Random(trial), list[int]()
+        for _ in range(self.length):
+            row = self._row(processor, params, output)
+            yield row, list(output)
+            token = rng.choice(self._likely(processor, row))
+            if token in self.model().eos_token_ids:
+                break
+            output.append(token)
+
+    def _likely(self, processor: LogitsProcessor, row: Row) -> list[int]:
+        """The most likely tokens of those that are allowed."""
         values, tokens = _applied(processor, self._logits(1), [row])[0].topk(3)
         left: list[int] = tokens[values > -1e30].tolist()
-        return rng.choice(left) if left else int(tokens[0])
+        return left or [int(tokens[0])]
 
 
 def _applied(processor: LogitsProcessor, raw: Tensor, rows: Sequence[Row]) -> Tensor:

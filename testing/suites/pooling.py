@@ -43,6 +43,12 @@ class PoolingSuite(Suite[Pooling]):
                 assert vectors.dtype == torch.float32, f"the vectors are {vectors.dtype}; expected float32"
                 assert vectors.isfinite().all(), f"the vector of {length} tokens has NaN or infinity"
 
+    def test_vectors_have_the_same_size_for_every_prompt(self) -> None:
+        sizes = {self._pooled(self.make(), _hidden(length, self.size)).shape[-1] for length in LENGTHS}
+        assert len(sizes) == 1, (
+            f"prompts of {LENGTHS} tokens got vectors of {sorted(sizes)} numbers; expected one size"
+        )
+
     def test_chunks_change_no_bit(self) -> None:
         for length in LENGTHS:
             hidden = _hidden(length, self.size)

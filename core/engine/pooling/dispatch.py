@@ -82,9 +82,9 @@ class PoolingDispatch:
         try:
             vectors = strategy.vectors(of.state, of.length)
             _check_shape(strategy, tuple(vectors.shape), of.length)
+            return self._output(vectors, of.params)  # which fails at vectors of another size or kind
         except plugin_errors() as error:
             return self._plugin_faults.report(strategy, "vectors", error)
-        return self._output(vectors, of.params)
 
     def _named(self, name: str) -> Pooling:
         if name not in self._strategies:

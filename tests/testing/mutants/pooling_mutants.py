@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from turnout.plugins.poolings.cls import Cls
@@ -33,4 +34,15 @@ class KeepsTheDtype(Cls):
         return hidden[0].clone()
 
 
-POOLINGS = [KeepsAView, SharesItsState, KeepsTheDtype]
+class GrowsWithThePrompt(Mean):
+    """A number for each token, of which it says that they are one vector."""
+
+    def fold(self, state: Tensor | None, hidden: Tensor, first: int) -> Tensor:
+        sums = hidden.float().sum(-1)
+        return sums if state is None else torch.cat([state, sums])
+
+    def vectors(self, state: Tensor, length: int) -> Tensor:
+        return state
+
+
+POOLINGS = [KeepsAView, SharesItsState, KeepsTheDtype, GrowsWithThePrompt]

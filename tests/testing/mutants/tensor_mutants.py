@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import ComputeContext
-from turnout.core.interfaces.logits_processor import Row
+from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
 from turnout.core.interfaces.proposer import DraftRequest, Proposal
 from turnout.core.interfaces.quantization import ExportedLayer, Quantizer
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.families.qwen2 import Qwen2
 from turnout.plugins.decoding.candidates import continue_each
 from turnout.plugins.decoding.greedy import Greedy
@@ -199,7 +201,44 @@ class Forgives(Penalties):
         logits -= logits.min(-1, keepdim=True).values
 
 
-PROCESSORS = [LooksAtNeighbours, BlindToGuesses, RaisesWhatItMasks, CountsCalls, Forgives]
+class _Counts(LogitsProcessor):
+    """Notes which tokens have come, and reads only those that are new."""
+
+    def __init__(self) -> None:
+        self.noted = WeakKeyDictionary[object, tuple[int, set[int]]]()
+
+    def wants(self, params: SamplingParams) -> bool:
+        return params.presence_penalty != 0
+
+    def owner(self, row: Row) -> object:
+        raise NotImplementedError
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        for each, row in zip(logits, rows, strict=True):
+            length, tokens = self.noted.get(self.owner(row), (0, set()))
+            tokens = tokens | set(row.last(max(0, row.output_length - length)))
+            self.noted[self.owner(row)] = row.output_length, tokens
+            each[sorted(tokens)] -= row.params.presence_penalty
+
+
+class NotesByRequest(_Counts):
+    """Takes the tokens of all choices together."""
+
+    def owner(self, row: Row) -> object:
+        return row.request
+
+
+class NotesDrafts(_Counts):
+    """Does not forget drafted tokens that are rejected."""
+
+    def owner(self, row: Row) -> object:
+        return row.sequence
+
+
+PROCESSORS = [
+    *(LooksAtNeighbours, BlindToGuesses, RaisesWhatItMasks, CountsCalls, Forgives),
+    *(NotesByRequest, NotesDrafts),
+]
 
 
 class _Rounded(Quantizer):

@@ -230,6 +230,24 @@ def test_vectors_of_a_wrong_shape_are_a_fault() -> None:
     assert r"gave vectors of shape [1, 2]; expected [size]" in found["a"].error
 
 
+def test_vectors_that_nothing_can_be_made_of_are_a_fault_of_the_strategy() -> None:
+    """Vectors of a size that the model's head does not take ended the engine, and all requests with it."""
+
+    class Short(Mean):
+        def vectors(self, state: Tensor, length: int) -> Tensor:
+            return super().vectors(state, length)[:1]
+
+    def projected(vectors: Tensor, params: PoolingParams) -> Callable[[], Pooled]:
+        return plain(vectors @ torch.eye(2), params)
+
+    facts = PoolingFacts(pooling="mean", strategies=["mean", "short"], size=2, encoder=False)
+    pooling = PoolingDispatch({"mean": Mean(), "short": Short()}, facts, projected)
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), pooling=pooling)
+    found = run(engine, [pooled_request(name, [5] * 9, pooling=name) for name in ("mean", "short")])
+    assert vector(found["mean"]) == expected([5] * 9, "mean")
+    assert "vectors failed: RuntimeError" in found["short"].error
+
+
 def bounded_engine(pooled: int | None, **more: Any) -> Engine:
     engine = toy_engine(Fcfs(), toy_kv(256, 4), pooling=dispatch(), **more)
     engine.scheduler.capacity = replace(engine.scheduler.capacity, pooled=pooled)
