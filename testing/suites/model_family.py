@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.model_spec import ModelSpec
 from turnout.testing.suites.suite import Suite, not_for_it, skip
 
@@ -178,9 +179,12 @@ class ModelFamilySuite(Suite[ModelFamily]):
         """The logits of each sequence, [tokens, vocab_size], computed in the pieces of `split`."""
         import torch
 
+        spec = self._spec()
+        if spec.encoder or not spec.generates:
+            not_for_it("its models have no `logits`")
         done = [0] * len(sequences)
         found: list[list[Tensor]] = [[] for _ in sequences]
-        memory = _Memory()
+        memory = _Memory(spec)
         for batch in _batches(split):
             tokens, positions = list[int](), list[int]()
             for number, count in batch:
@@ -214,29 +218,78 @@ def _batches(split: Split) -> list[list[tuple[int, int]]]:
 
 
 class _Memory:
-    """Plain attention over all keys and values that each sequence has written so far."""
+    """Attention by the rules of `spec`, over all keys and values that each sequence has written so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         self.batch: list[tuple[int, int]] = []
+        self._rules = spec.layer_attention()
         self._written: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
+    ) -> Tensor:
         import torch
 
-        counts = [count for _, count in self.batch]
-        pieces = zip(self.batch, *(torch.split(x, counts) for x in (q, k, v)), strict=True)
-        return torch.cat([self._attend((layer, number), *each) for (number, _), *each in pieces])
+        assert 0 <= layer < len(self._rules), (
+            f"the model attends in layer {layer}; expected 0 to {len(self._rules) - 1}, as `spec` has layers"
+        )
+        rule = self._rules[layer]
+        _check_shapes(layer, rule, q, k, v, sinks)
+        counts, found = [count for _, count in self.batch], []
+        for place, (number, _) in enumerate(self.batch):
+            if k is not None:
+                keys = torch.split(k, counts)[place]
+                values = keys[..., : rule.value_dim] if v is None else torch.split(v, counts)[place]
+                self._write((layer, number), keys, values)
+            source = layer if rule.kv_from is None else rule.kv_from
+            found.append(
+                _attended(rule, torch.split(q, counts)[place], *self._written[source, number], sinks)
+            )
+        return torch.cat(found)
 
-    def _attend(self, place: tuple[int, int], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _write(self, place: tuple[int, int], keys: Tensor, values: Tensor) -> None:
         import torch
 
         if place in self._written:
-            before_k, before_v = self._written[place]
-            k, v = torch.cat([before_k, k]), torch.cat([before_v, v])
-        self._written[place] = k, v
-        groups = q.shape[1] // k.shape[1]
-        keys, values = (x.repeat_interleave(groups, 1) for x in (k, v))
-        scores = torch.einsum("qhd,khd->hqk", q, keys) / q.shape[-1] ** 0.5
-        hidden = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
-        return torch.einsum("hqk,khd->qhd", weights, values)
+            before = self._written[place]
+            keys, values = torch.cat([before[0], keys]), torch.cat([before[1], values])
+        self._written[place] = keys, values
+
+
+def _attended(rule: LayerAttention, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
+    """The textbook: of the last queries of a sequence, over all its keys and values."""
+    import torch
+
+    keys, values = (x.repeat_interleave(rule.heads // x.shape[1], 1) for x in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, keys) * rule.effective_scale
+    if rule.softcap is not None:
+        scores = rule.softcap * torch.tanh(scores / rule.softcap)
+    age = torch.arange(len(k) - len(q), len(k))[:, None] - torch.arange(len(k))
+    hidden = (age < 0) | (age >= (rule.window or len(k)))
+    scores = scores.masked_fill(hidden, float("-inf"))
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[:, None, None].expand(-1, len(q), 1)], -1)
+    weights = scores.softmax(-1)[..., : len(k)]
+    return torch.einsum("hqk,khd->qhd", weights, values)
+
+
+def _check_shapes(
+    layer: int,
+    rule: LayerAttention,
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    sinks: Tensor | None,
+) -> None:
+    """KV memory is built for what `spec` says."""
+    own = rule.kv_from is None
+    for name, given, expected in (
+        ("queries", q, (rule.heads, rule.key_dim)),
+        ("keys", k, (rule.kv_heads, rule.key_dim) if own else None),
+        ("values", v, (rule.kv_heads, rule.value_dim) if own and not rule.values_in_keys else None),
+        ("sinks", sinks, (rule.heads,) if rule.sinks else None),
+    ):
+        found = None if given is None else tuple(given.shape) if name == "sinks" else tuple(given.shape[1:])
+        assert found == expected, (
+            f"the model attends in layer {layer} with {name} of {found}; expected {expected}, as `spec` says"
+        )

@@ -323,7 +323,30 @@ class AcceptsAnything(Qwen2):
     """Builds what it does not support."""
 
     def spec(self, config: Mapping[str, Any]) -> Any:
-        return super().spec({**config, "use_sliding_window": False})
+        return super().spec({**config, "hidden_act": "silu"})
 
 
-FAMILIES = [BatchPositions, AcceptsAnything]
+class CountsLayersFromOne(Qwen2):
+    """Attends in a layer for which there is no memory."""
+
+    def build(self, spec: Any) -> nn.Module:
+        model = super().build(spec)
+        forward = model.forward
+        model.forward = lambda tokens, positions, attend: forward(
+            tokens, positions, lambda layer, *more: attend(layer + 1, *more)
+        )
+        return model
+
+
+class SaysOtherHeads(Qwen2):
+    """Has memory built for a KV head of each head, which the module has not."""
+
+    def spec(self, config: Mapping[str, Any]) -> Any:
+        spec = super().spec(config)
+        return replace(spec, kv_heads=spec.heads)
+
+    def build(self, spec: Any) -> nn.Module:
+        return super().build(replace(spec, kv_heads=2))
+
+
+FAMILIES = [BatchPositions, AcceptsAnything, CountsLayersFromOne, SaysOtherHeads]
