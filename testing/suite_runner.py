@@ -9,6 +9,7 @@ from typing import Any, Literal
 from unittest import SkipTest
 
 from turnout.core.errors import ConfigError, did_you_mean
+from turnout.core.plugin_faults import plugin_errors
 from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import Registry
 from turnout.testing.suites.admission import AdmissionPolicySuite
@@ -65,7 +66,7 @@ class CheckResult:
     state: Literal["ok", "failed", "skipped", "not for it"]
     """``skipped``: the plugin should pass it, and it was not made. ``not for it``: it does not apply."""
     message: str = ""
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 def suite_for(kind: str, spec: str, registry: Registry) -> AnySuite:
@@ -119,7 +120,7 @@ def run_suite(suite: AnySuite, *, slow: bool = False) -> Iterator[CheckResult]:
             yield CheckResult(sentence, "not for it", str(why))
         except SkipTest as why:
             yield CheckResult(sentence, "skipped", str(why))
-        except Exception as error:
+        except plugin_errors() as error:  # a plugin may call `sys.exit`
             yield CheckResult(sentence, "failed", str(error) or type(error).__name__, error)
         else:
             yield CheckResult(sentence, "ok")

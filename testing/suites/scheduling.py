@@ -13,13 +13,12 @@ import msgspec
 
 from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.kv import KVCache, PoolSize
-from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import View
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
-from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.testing.checks.brute_force import assert_expected_tokens
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.checks.mutation_check import MutationCheckedPolicy
@@ -252,10 +251,6 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
         assert found == wanted, "requests got other tokens than when served by `fcfs`; expected the same"
 
     # -------------------------------------------------------------- details
-
-    def predictor(self) -> LengthPredictor:
-        """What predicts lengths for policies that ask for them."""
-        return MaxTokens()
 
     @property
     def _name(self) -> str:

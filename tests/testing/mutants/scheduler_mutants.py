@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ from turnout.plugins.schedulers.priority import Priority
 __all__ = [
     "ChangesTheRequest",
     "DropsTheSlow",
+    "EndsTheProcess",
     "FalseRunnersFirst",
     "ForgetsAClient",
     "ImpatientVictim",
@@ -88,6 +90,13 @@ class DropsTheSlow(Fcfs):
         yield from view.running
         for request in view.waiting:
             yield Drop(request, "too slow") if view.now - request.arrival > 8 else request
+
+
+class EndsTheProcess(Fcfs):
+    """Takes itself for a command."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        sys.exit(0)
 
 
 class ChangesTheRequest(Fcfs):
