@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, create_model, field_validator
 from pydantic.fields import FieldInfo
 
 from turnout.core.errors import ConfigError
@@ -76,8 +76,9 @@ def _is_model(annotation: object) -> bool:
 
 
 def _strict(model: type[BaseModel]) -> type[BaseModel]:
-    """The author's model, but refusing unknown options whatever its own setting."""
-    return type(model.__name__, (model,), {"model_config": ConfigDict(extra="forbid")})
+    """The author's model, which refuses unknown options whatever its own setting, and reads text."""
+    reads = field_validator("*", mode="wrap")(_from_text)
+    return type(model.__name__, (model,), {"model_config": ConfigDict(extra="forbid"), "_from_text": reads})
 
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:

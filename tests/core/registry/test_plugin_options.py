@@ -42,6 +42,14 @@ class Modelled:
         self.settings = settings
 
 
+class Lists(BaseModel):
+    sizes: list[int] = []
+    most: int | None = 3
+
+
+def listed(lists: Lists) -> None: ...
+
+
 class Bare:
     """No options at all."""
 
@@ -69,6 +77,16 @@ def test_true_is_no_number() -> None:
     """Read as JSON, it became the number 1."""
     with pytest.raises(ConfigError, match=r"aging: .*number.*'true'"):
         read_options(typed).validate({"aging": "true"})
+
+
+def test_fields_of_a_model_are_read_from_text_as_parameters_are() -> None:
+    """JSON was refused, with the advice to give JSON; config files give lists in that way, too."""
+
+    options = read_options(listed)
+    made = options.validate({"sizes": "[1, 2]", "most": "null"})["lists"]
+    assert isinstance(made, Lists) and made.sizes == [1, 2] and made.most is None
+    with pytest.raises(ConfigError, match=r"most: .*integer.*'true'"):
+        options.validate({"most": "true"})
 
 
 def test_only_what_is_given_is_passed_on() -> None:
