@@ -25,7 +25,7 @@ class Routable(NamedTuple):
     prompt: Sequence[int]
     """Token ids."""
     max_tokens: int
-    """Output tokens, at most."""
+    """Output tokens, at most; 0: the request sets no limit, or generates nothing."""
     session: str = ""
     """The client's name for the conversation; empty for a single request."""
     client: str = ""

@@ -12,11 +12,16 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import KVView
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.brute_force import assert_expected_tokens
-from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import (
+    assert_all_memory_is_free,
+    assert_requests_are_forgotten,
+    requests_served,
+)
 from turnout.testing.factories.made import made_request
 from turnout.testing.suites.embedded import GREEDY
 from turnout.testing.suites.suite import Suite, not_for_it, slow
-from turnout.testing.toy.engine import drive
+from turnout.testing.toy.engine import drive, toy_engine
+from turnout.testing.toy.runner import toy_kv
 from turnout.testing.toy.workloads import RandomCase
 
 __all__ = ["AdmissionPolicySuite"]
@@ -92,6 +97,11 @@ class AdmissionPolicySuite(Suite[AdmissionPolicy]):
             faults = engine.shedding.faults
             assert not faults, f"seed {seed}: {faults} calls raised, or gave no valid answer; see the log"
             assert_all_memory_is_free(trial.kv)
+
+    def test_requests_that_ended_are_forgotten(self) -> None:
+        policy = self.make()
+        alive = requests_served(lambda: toy_engine(Fcfs(), toy_kv(64, 4), admission=policy))
+        assert_requests_are_forgotten(alive)
 
     @slow
     def test_answers_of_a_real_model_are_the_same_with_it(self) -> None:

@@ -105,7 +105,7 @@ class EvictionPolicySuite(Suite[EvictionPolicy]):
         what = rng.random()
         if what < 0.5 or not present:
             block = rng.choice([number for number in range(400) if number not in present])
-            policy.add(CachedBlock(block, rng.randrange(5), rng.randrange(1, 200)))
+            policy.add(CachedBlock(block, rng.randrange(5), rng.randrange(1, 200), rng.randrange(3)))
             present.add(block)
         elif what < 0.75:
             block = rng.choice(sorted(present))

@@ -9,11 +9,16 @@ from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.sjf import Sjf
 from turnout.testing.checks.brute_force import assert_expected_tokens
-from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import (
+    assert_all_memory_is_free,
+    assert_requests_are_forgotten,
+    requests_served,
+)
 from turnout.testing.suites.embedded import GREEDY
 from turnout.testing.suites.suite import Suite, slow
 from turnout.testing.toy.decodings import ToyParallel
-from turnout.testing.toy.engine import drive
+from turnout.testing.toy.engine import drive, toy_engine
+from turnout.testing.toy.runner import toy_kv
 from turnout.testing.toy.workloads import RandomCase
 
 __all__ = ["LengthPredictorSuite"]
@@ -71,6 +76,11 @@ class LengthPredictorSuite(Suite[LengthPredictor]):
                 "see the log"
             )
             assert_all_memory_is_free(trial.kv)
+
+    def test_requests_that_ended_are_forgotten(self) -> None:
+        predictor = self.make()
+        alive = requests_served(lambda: toy_engine(Sjf(), toy_kv(64, 4), predictor=predictor))
+        assert_requests_are_forgotten(alive)
 
     @slow
     def test_answers_of_a_real_model_are_the_same_with_it(self) -> None:

@@ -161,6 +161,7 @@ class _Checked(Proposer):
                 assert (probabilities.sum(-1) - 1).abs().max() < 1e-4, (
                     "`propose` gave probabilities that do not add up to 1 in each row"
                 )
+                assert (probabilities >= 0).all(), "`propose` gave probabilities below 0"
         assert all(sequence.tokens == tokens for sequence, tokens in before.items()), (
             "`propose` changed the tokens of a sequence; it must only read them"
         )

@@ -108,4 +108,5 @@ def _replicas(rng: random.Random, count: int) -> list[Replica]:
 def _request(rng: random.Random, number: int) -> Routable:
     prompt = [rng.randrange(1000) for _ in range(rng.choice([3, 40, 700]))]
     session = rng.choice(["", f"session-{rng.randrange(50)}"])
-    return Routable(f"r{number}", prompt, rng.randrange(1, 300), session, f"client-{rng.randrange(5)}")
+    most = rng.choice([0, rng.randrange(1, 300)])  # none where the client sets no limit, or wants no text
+    return Routable(f"r{number}", prompt, most, session, f"client-{rng.randrange(5)}")

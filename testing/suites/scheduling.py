@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import time
-import weakref
 from collections.abc import Iterator
 from itertools import count
 from typing import ClassVar
@@ -20,7 +18,11 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import View
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.testing.checks.brute_force import assert_expected_tokens
-from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import (
+    assert_all_memory_is_free,
+    assert_requests_are_forgotten,
+    requests_served,
+)
 from turnout.testing.checks.mutation_check import MutationCheckedPolicy
 from turnout.testing.checks.plans import plans_of
 from turnout.testing.checks.runners_first import RunnersFirstPolicy, declares_runners_first
@@ -33,9 +35,6 @@ from turnout.testing.toy.runner import toy_kv
 from turnout.testing.toy.workloads import RandomCase
 
 __all__ = ["SchedulingPolicySuite"]
-
-MOST_KEPT = 8
-"""Requests that have ended of which a policy may still hold views: those of its latest step, say."""
 
 
 class SchedulingPolicySuite(Suite[SchedulingPolicy]):
@@ -194,23 +193,10 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
 
     def test_requests_that_ended_are_forgotten(self) -> None:
         """A policy that keeps their views keeps all that they had, for as long as the server runs."""
-        policy, alive = self.make(), weakref.WeakSet[Request]()
-        engine = toy_engine(policy, toy_kv(64, 4), budget=16, slots=4)
-        arrive = engine.scheduler.queues.arrive
-
-        def noting(request: Request) -> None:
-            alive.add(request)
-            arrive(request)
-
-        engine.scheduler.queues.arrive = noting  # type: ignore[method-assign]
-        drive(engine, [(number, _job(str(number), 3, 4, client=str(number))) for number in range(60)])
-        del engine
+        policy = self.make()
+        alive = requests_served(lambda: toy_engine(policy, toy_kv(64, 4), budget=16, slots=4))
         list(policy.order(made_view()))
-        gc.collect()
-        assert len(alive) <= MOST_KEPT, (
-            f"the policy still holds {len(alive)} of 60 requests that have ended; forget a request that "
-            "neither runs nor waits, or keep views in a `weakref.WeakKeyDictionary`"
-        )
+        assert_requests_are_forgotten(alive)
 
     def test_running_requests_come_first_where_the_policy_declares_it(self) -> None:
         """A policy that declares `runners_first` lets simulations skip steps; a false one changes them."""

@@ -40,4 +40,12 @@ class Counts(QueueTime):
         return Refusal("the tenth") if self.asked % 10 == 0 else super().admit(request, load)
 
 
-ADMISSIONS = [LooksThoughItDoesNot, Wordless, ForEver, Counts]
+class NotesEveryRequest(NoAdmission):
+    """Remembers all that it was asked about."""
+
+    def admit(self, request: RequestView, load: Load) -> Refusal | None:
+        self.asked = [*getattr(self, "asked", ()), request]
+        return None
+
+
+ADMISSIONS = [LooksThoughItDoesNot, Wordless, ForEver, Counts, NotesEveryRequest]

@@ -38,7 +38,24 @@ class Searches(Lru):
         sorted(self._blocks)
 
 
-EVICTIONS = [GivesUpTwice, GivesUpTheHeld, StartsFirst, Searches]
+class LooksInOneGroup(Lru):
+    """Does not forget what is held again of layers with windows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others = set[int]()
+
+    def add(self, block: CachedBlock) -> None:
+        super().add(block)
+        if block.group:
+            self.others.add(block.block)
+
+    def remove(self, block: int) -> None:
+        if block not in self.others:
+            super().remove(block)
+
+
+EVICTIONS = [GivesUpTwice, GivesUpTheHeld, StartsFirst, Searches, LooksInOneGroup]
 
 
 class LearnsByGuessing(History):
@@ -56,4 +73,11 @@ class Endless(LengthPredictor):
         return float("inf")
 
 
-PREDICTORS = [LearnsByGuessing, Endless]
+class KeepsEveryRequest(History):
+    """Remembers requests, not their lengths."""
+
+    def observe(self, request: RequestView) -> None:
+        self.requests = [*getattr(self, "requests", ()), request]
+
+
+PREDICTORS = [LearnsByGuessing, Endless, KeepsEveryRequest]

@@ -24,4 +24,13 @@ class CountsTooFar(RoundRobin):
         return super().route(request, [*replicas, *replicas])
 
 
-ROUTERS = [HashesSessions, CountsTooFar]
+class DividesByTheLimit(Router):
+    """Does not think of requests that set no limit to their output."""
+
+    watches = False
+
+    def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
+        return 997 * len(request.prompt) // request.max_tokens % len(replicas)
+
+
+ROUTERS = [HashesSessions, CountsTooFar, DividesByTheLimit]

@@ -30,6 +30,7 @@ from turnout.plugins.proposers.ngram import NGram
 from turnout.plugins.quantization.schemes.int8 import Int8
 from turnout.sampling.draws import draw
 from turnout.sampling.exponential_race import exponential_race
+from turnout.testing.toy.model import VOCABULARY
 
 # ------------------------------------------------------------------ decoding
 
@@ -157,7 +158,17 @@ class Remembers(NGram):
         pass
 
 
-PROPOSERS = [OneGuessTooMany, WritesDown, Remembers]
+class BelowZero(NGram):
+    """Gives numbers that add up to 1, and are no probabilities."""
+
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
+        for sequence, tokens, _ in super().propose(requests):
+            probabilities = torch.zeros(len(tokens), VOCABULARY)
+            probabilities[:, 0], probabilities[:, 1] = 2.0, -1.0
+            yield Proposal(sequence, tokens, probabilities)
+
+
+PROPOSERS = [OneGuessTooMany, WritesDown, Remembers, BelowZero]
 
 # ------------------------------------------------------------------ logits processors, quantizers, families
 
