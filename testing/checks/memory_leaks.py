@@ -39,7 +39,7 @@ def assert_all_memory_is_free(kv: KVCache) -> None:
 
 
 def requests_served(make: Callable[[], Engine]) -> weakref.WeakSet[Request]:
-    """Serves 60 requests by an engine that is gone then, each of another client; returns what is left of them."""
+    """Serves 60 requests, each of another client, by an engine that is gone then; returns what is left."""
     engine, alive = make(), weakref.WeakSet[Request]()
     arrive = engine.scheduler.queues.arrive
 
