@@ -177,7 +177,7 @@ def measure(engines: Sequence[Engine], model: Path, dtype: str, count: int, repe
 def check(engines: Sequence[Engine], vectors: Sequence[list[float]], near: float) -> None:
     for engine, vector in zip(engines, vectors, strict=True):
         cosine = sum(one * other for one, other in zip(vectors[0], vector, strict=True))
-        if cosine < near:
+        if not cosine >= near:  # nor is NaN
             raise click.ClickException(f"{engine.name} gives another vector: its cosine is {cosine:.6f}")
 
 

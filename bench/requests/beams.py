@@ -56,8 +56,8 @@ def measure(runs: dict[str, Run], count: int, length: int, repeats: int) -> dict
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(repeats + 1):
         for number, (name, run) in enumerate(runs.items()):
-            # New prompts each time: a prefix cache must have nothing to find.
-            generator = torch.Generator().manual_seed(1000 * repeat + number)
+            # New prompts each time, for another count too: a prefix cache must have nothing to find.
+            generator = torch.Generator().manual_seed(1_000_000 * count + 1000 * repeat + number)
             seconds = run(torch.randint(5, 4000, (count, length), generator=generator).tolist())
             if repeat:
                 taken[name].append(seconds)
