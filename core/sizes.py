@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Annotated
 
@@ -12,6 +11,8 @@ from turnout.core.errors import shortened
 
 __all__ = ["ByteSize", "SizeOrZero", "parse_bytes"]
 
+MOST = 2**63 - 1
+"""Bytes. Sums with more could not be told."""
 _UNITS = {
     "": 1,
     "b": 1,
@@ -29,17 +30,19 @@ _UNITS |= {f"{letter}ib": _UNITS[letter] for letter in "kmgt"}
 
 def parse_bytes(text: object) -> object:
     """``2GiB`` (or ``2g``) is 2 * 2**30, ``2GB`` is 2 * 10**9; numbers are bytes."""
-    if not isinstance(text, str):
-        return text
+    size = _size_of(text) if isinstance(text, str) else text
+    if isinstance(size, float | int) and size > MOST:
+        raise ValueError("the size is beyond all bounds")
+    return int(size) if isinstance(text, str) else text
+
+
+def _size_of(text: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError(
             f"{shortened(text)} is not a size; expected a number with a unit, such as 512MiB or 2GiB"
         )
-    size = float(match[1]) * _UNITS[match[2]]
-    if math.isinf(size):
-        raise ValueError("the size is beyond all bounds")
-    return int(size)
+    return float(match[1]) * _UNITS[match[2]]
 
 
 ByteSize = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]

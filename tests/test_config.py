@@ -41,9 +41,11 @@ def test_what_is_no_size(text: str) -> None:
         EngineConfig(kv_memory=text)  # type: ignore[arg-type]
 
 
-def test_a_size_beyond_all_bounds_is_none() -> None:
+@pytest.mark.parametrize("size", ["9" * 400, 10**400, 2**63])
+def test_a_size_beyond_all_bounds_is_none(size: object) -> None:
+    """Given as a number, it ended in an OverflowError where the sums of memory were told."""
     with pytest.raises(ConfigError, match="kv_memory: the size is beyond all bounds"):
-        EngineConfig(kv_memory="9" * 400)  # type: ignore[arg-type]
+        EngineConfig(kv_memory=size)  # type: ignore[arg-type]
 
 
 def test_the_keys_of_a_json_object_are_texts() -> None:
