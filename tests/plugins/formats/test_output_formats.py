@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from unittest import SkipTest
+
+import pytest
 
 from turnout.plugins.formats.deepseek import BEGIN, CALL, CALL_END, END, SEPARATOR
 from turnout.testing import OutputFormatSuite
+from turnout.testing.checks.babbler import Babbler
+from turnout.testing.suites.output_format import TOOLS
+from turnout.text.output.events import ToolBegin
+from turnout.text.output.grammar.call_grammar import Wanted
 
 DEEPSEEK = (BEGIN, END, CALL, CALL_END, SEPARATOR)
 
@@ -109,3 +116,15 @@ class TestGemma4(OutputFormatSuite):
 
 class TestGemma4WithoutSpecialTokens(OutputFormatSuite):
     spec = "gemma4"
+
+
+def test_calls_are_tried_where_the_model_chooses() -> None:
+    """No output came to an end, and the test of these passed."""
+    written = TestGemma3ToolCode()._written(Wanted(TOOLS))
+    assert any(isinstance(event, ToolBegin) for events, _ in written for event in events)
+
+
+def test_a_format_without_an_output_that_ends_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Babbler, "output", lambda *arguments, **more: None)
+    with pytest.raises(SkipTest, match="none of 16 outputs"):
+        TestHermes().test_calls_are_valid_where_one_is_required()
