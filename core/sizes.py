@@ -31,9 +31,11 @@ _UNITS |= {f"{letter}ib": _UNITS[letter] for letter in "kmgt"}
 def parse_bytes(text: object) -> object:
     """``2GiB`` (or ``2g``) is 2 * 2**30, ``2GB`` is 2 * 10**9; numbers are bytes."""
     size = _size_of(text) if isinstance(text, str) else text
-    if isinstance(size, float | int) and size > MOST:
+    if not isinstance(size, float | int):
+        return size
+    if size > MOST:
         raise ValueError("the size is beyond all bounds")
-    return int(size) if isinstance(text, str) else text
+    return int(size) if isinstance(text, str) else size
 
 
 def _size_of(text: str) -> float:
