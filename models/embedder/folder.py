@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +12,7 @@ from turnout.core.errors import ModelError
 from turnout.core.types.pooling import Activation, EmbedderConfig, Similarity
 from turnout.models.checkpoints.checkpoint import read_json
 
-__all__ = ["read_embedder"]
+__all__ = ["module_files", "read_embedder"]
 
 POOLINGS = {
     "cls": "cls",
@@ -38,6 +39,12 @@ LENGTH_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+MODULE_FILES: Mapping[str, tuple[str, ...]] = {
+    "Pooling": ("config.json",),
+    "LogitScore": ("config.json",),
+    "Dense": ("config.json", "model.safetensors"),
+}
+"""What is read of a module's folder, by its kind."""
 OPTIONS = ("add_generation_prompt", "enable_thinking")
 """What a folder may give to its chat template; other keys are about padding and the like."""
 SETTINGS = "config_sentence_transformers.json"
@@ -86,6 +93,18 @@ def read_embedder(folder: Path) -> EmbedderConfig | None:
         activation=activation,
         truncate_dim=_truncate_dim(folder / SETTINGS),
     )
+
+
+def module_files(folder: Path) -> list[str]:
+    """Returns the files that serving reads in the folders of an embedder's modules, by their relative paths.
+
+    Raises ModelError where ``modules.json`` cannot be read.
+    """
+    return [
+        os.path.relpath(path / file, folder)
+        for kind, path in _modules(folder / "modules.json")
+        for file in MODULE_FILES.get(kind, ())
+    ]
 
 
 def _modules(path: Path) -> list[tuple[str, Path]]:

@@ -21,6 +21,7 @@ from huggingface_hub.errors import (
 
 from turnout.core.errors import ModelError
 from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.embedder.folder import module_files
 from turnout.models.hub.gguf_names import chosen_file, only_gguf, split_name
 from turnout.models.hub.short_names import likely_repositories
 
@@ -33,7 +34,8 @@ ANSWER_SECONDS = 5.0
 """Time in which the hub must answer the first request; otherwise it counts as unreachable."""
 
 WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt", "*.py"]
-# Subfolders, and files called "consolidated", hold the same weights in other formats.
+# Subfolders, but for those of an embedder's modules, and files called "consolidated", hold the same weights
+# in other formats.
 UNWANTED = ["*/*", "consolidated*"]
 
 
@@ -115,9 +117,10 @@ def _incomplete(folder: Path) -> str | None:
         return f"holds no config.json{only_gguf(each.name for each in folder.rglob('*.gguf'))}"
     try:
         weight_files(folder)
+        missing = [each for each in module_files(folder) if not (folder / each).is_file()]
     except ModelError as error:
         return str(error)
-    return None
+    return f"lacks {missing[0]}, which modules.json asks for" if missing else None
 
 
 # ------------------------------------------------------------------ the hub
@@ -171,13 +174,23 @@ def _fetch(repository: str, revision: str | None, kind: str | None) -> Path | st
         if not any(file.endswith(".safetensors") for file in files):
             return "holds no safetensors; pickle weights can run code when loaded and are refused"
         logger.info("downloading %s from %s", repository, constants.ENDPOINT)
-        return Path(
-            snapshot_download(repository, revision=revision, allow_patterns=WANTED, ignore_patterns=UNWANTED)
-        )
+        return _fetch_folder(repository, revision)
     except HfHubHTTPError as error:
         return _refusal(error, revision)
+    except ModelError as error:
+        return str(error)
     except Exception as error:  # the client's transport differs between its versions
         raise _unreachable(error) from error
+
+
+def _fetch_folder(repository: str, revision: str | None) -> Path:
+    """Raises ModelError where its ``modules.json`` cannot be read."""
+    folder = Path(
+        snapshot_download(repository, revision=revision, allow_patterns=WANTED, ignore_patterns=UNWANTED)
+    )
+    if files := module_files(folder):  # of the same commit, though the branch may have moved on
+        snapshot_download(repository, revision=folder.name, allow_patterns=files)
+    return folder
 
 
 def _fetch_file(repository: str, revision: str | None, files: Sequence[str], kind: str) -> Path | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -136,6 +137,35 @@ def test_an_interrupted_download_is_taken_up_again(hub: Hub, ask, home: Path) ->
     assert "holds no weights" in ask("acme/anvil", HF_HUB_OFFLINE="1").stderr
     ask("acme/anvil")
     assert weights.exists()
+
+
+MODULES = json.dumps(
+    [
+        {"path": path, "type": f"sentence_transformers.models.{path.rpartition('_')[2] or 'Transformer'}"}
+        for path in ("", "1_Pooling", "2_Dense", "3_Normalize")
+    ]
+).encode()
+
+
+def test_an_embedders_modules_are_downloaded_with_it(hub: Hub, ask, home: Path) -> None:
+    """They lie in folders, and were left out: no embedder of the hub could be served."""
+    parts = "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"
+    hub.repositories["acme/anvil"] = {**repository(*FILES, *OTHERS, *parts), "modules.json": MODULES}
+    run = ask("acme/anvil")
+    folder = snapshot(home, "acme", "anvil")
+    assert Path(run.stdout.strip()) == folder, run.stderr
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert found == {*FILES, *parts, "modules.json"}
+    (folder / parts[0]).unlink()
+    assert f"lacks {parts[0]}" in ask("acme/anvil", HF_HUB_OFFLINE="1").stderr
+    assert Path(ask("acme/anvil").stdout.strip()) == folder and (folder / parts[0]).is_file()
+
+
+@pytest.mark.parametrize("modules", [b"{", b'[{"path": "/etc", "type": "models.Pooling"}]'])
+def test_an_embedders_odd_modules_end_in_an_error_or_are_left_out(hub: Hub, ask, modules: bytes) -> None:
+    hub.repositories["acme/anvil"] = {**repository(*FILES), "modules.json": modules}
+    for _ in range(2):
+        assert "Traceback" not in ask("acme/anvil").stderr
 
 
 def test_a_short_name_finds_its_likely_owner(hub: Hub, ask, home: Path) -> None:
