@@ -71,8 +71,9 @@ class UnknownFlags(UnavailableError):
 class BuiltLibrary(NamedTuple):
     path: Path
     variant: str
-    notes: Path
-    """A folder for what is found out about the library on this kind of machine."""
+    notes: Path | None
+    """A folder for what is found out about the library on this kind of machine; None: there is no home folder
+    to keep it in."""
     shipped: bool
     passed_over: tuple[str, ...] = ()
     """Why better variants, or shipped libraries, were not taken."""
@@ -81,19 +82,24 @@ class BuiltLibrary(NamedTuple):
 def built_library(variants: Sequence[Variant] | None = None) -> BuiltLibrary:
     """Returns the library of the first variant that was shipped or can be compiled.
 
-    variants: those that this machine can run, the best first; None: `usable_variants`. Raises BuildError.
+    variants: those that this machine can run, the best first; None: `usable_variants`. Where compiling fails
+    for another reason than the variant, only shipped libraries are looked for from then on. Raises
+    BuildError.
     """
     try:
         variants = usable_variants() if variants is None else variants
     except VariantError as error:
         raise BuildError(str(error)) from None
     problems: dict[str, None] = {}  # each once, in their order
+    places = [_shipped, compiled_library]
     for variant in variants:
-        for library_of in (_shipped, compiled_library):
+        for library_of in tuple(places):
             try:
                 return library_of(variant)._replace(passed_over=tuple(problems))
-            except UnavailableError as error:
+            except BuildError as error:
                 problems |= {str(error): None} if str(error) else {}
+                if not isinstance(error, UnavailableError):
+                    places.remove(library_of)
     raise BuildError("; ".join(problems) or "no variant of the kernels runs on this machine")
 
 
@@ -104,7 +110,11 @@ def _shipped(variant: Variant) -> BuiltLibrary:
         raise UnavailableError(str(error)) from None
     if path is None:
         raise UnavailableError
-    return BuiltLibrary(path, variant.name, _cache_folder() / _key("shipped", variant), shipped=True)
+    try:
+        notes = _cache_folder() / _key("shipped", variant)
+    except BuildError:
+        notes = None
+    return BuiltLibrary(path, variant.name, notes, shipped=True)
 
 
 def compiled_library(variant: Variant) -> BuiltLibrary:

@@ -53,15 +53,17 @@ def native_slowdown(kernels: CpuKernels, shapes: Sequence[LinearShape], dtype: t
     before is read from a file in a folder that belongs to the library and this kind of CPU. Where other
     programs have the cores, nothing can be measured: 1 is returned, and the next start tries again.
     """
-    file = kernels.built.notes / "measured.json"
+    notes = kernels.built.notes
+    file = None if notes is None else notes / "measured.json"
     key = f"torch {torch.__version__}, {kernel_threads()} threads, {dtype}, {[*map(tuple, shapes)]}"
-    known = _read(file)
+    known = {} if file is None else _read(file)
     if key not in known:
         found = _measured(kernels, shapes, dtype)
         if found is None:
             return 1.0
         known[key] = found
-        _write(file, known)
+        if file is not None:
+            _write(file, known)
     return known[key]
 
 
@@ -129,9 +131,9 @@ def _read(file: Path) -> dict[str, float]:
     """Returns what was measured before; a file that is missing or damaged is measured anew."""
     try:
         known = json.loads(file.read_text())
-    except (OSError, ValueError):
+        return {str(key): float(value) for key, value in known.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
-    return {str(key): float(value) for key, value in known.items()} if isinstance(known, dict) else {}
 
 
 def _write(file: Path, known: dict[str, float]) -> None:

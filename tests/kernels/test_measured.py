@@ -67,9 +67,12 @@ def test_turns_in_which_others_had_the_cores_do_not_count(monkeypatch: pytest.Mo
     assert measured._ratio(lambda: None, lambda: None, 900.0) is None
 
 
-def test_a_damaged_file_is_measured_anew(kernels: CpuKernels, measurements: list[float | None]) -> None:
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"shape": null}'])
+def test_a_damaged_file_is_measured_anew(
+    kernels: CpuKernels, measurements: list[float | None], tmp_path: Path, damaged: str
+) -> None:
     measurements += [0.5]
-    (kernels.built.notes / "measured.json").write_text("{")
+    (tmp_path / "measured.json").write_text(damaged)
     assert native_slowdown(kernels, SHAPES, torch.float32) == 0.5
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from turnout.cli.main import cli
 from turnout.kernels import build, choose_kernels, cpu_kernels, shipped
 from turnout.kernels.build import BuildError, build_for_shipping, built_library, compiled_library
+from turnout.kernels.measured import LinearShape, native_slowdown
 from turnout.kernels.shipped import VARIABLE, library_name
 from turnout.kernels.variants import usable_variants
 
@@ -58,6 +59,37 @@ def test_it_is_taken_without_a_compiler(libraries: Path, monkeypatch: pytest.Mon
     assert native is not None
     x, weight = torch.eye(3), torch.arange(12.0).view(4, 3)
     assert torch.equal(native.linear(x, native.pack([weight]), None), weight.t())
+
+
+@has_compiler
+def test_it_is_taken_by_a_user_without_a_home_folder(
+    libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder for measurements was missed, and the library with it."""
+    monkeypatch.setenv(VARIABLE, str(libraries))
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    kernels, note = choose_kernels("auto", CPU, torch.float32)
+    assert note == f"CPU kernels native, {BEST.name}, shipped"
+    native = cpu_kernels(kernels)
+    assert native is not None
+    assert native_slowdown(native, [LinearShape(8, 8)], torch.float32) > 0
+
+
+@has_compiler
+def test_a_lesser_one_is_taken_where_compiled_ones_cannot_be_kept(
+    libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search ended at the best variant, which was to be compiled."""
+    monkeypatch.delenv("CXX")
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv(VARIABLE, str(libraries))
+    better = BEST._replace(name="better")
+    library = built_library([better, better, BEST])
+    assert library.shipped and library.variant == BEST.name
+    [problem] = library.passed_over
+    assert "cannot be kept in" in problem
 
 
 @has_compiler

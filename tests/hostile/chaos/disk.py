@@ -45,7 +45,7 @@ class SmallDisk:
         temporary, cache = self._folder / "tmp", self._folder / "cache"
         temporary.mkdir()
         notes = built_library().notes
-        if notes.exists():
+        if notes is not None and notes.exists():
             shutil.copytree(notes, cache / "turnout" / "kernels" / notes.name)
         return {**os.environ, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache)}
 
