@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def indexed_files(folder: Path) -> Mapping[str, str]:
-    """The name of each tensor's file, as the index of shards says it; empty if there is no index."""
+    """The name of each tensor's file, as the index of shards says it; empty if no index is followed."""
     found = read_json(folder / INDEX_FILE, needed=False).get("weight_map", {})
-    return found if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) and not _is_old(folder, found.values()) else {}
 
 
 def check_weights_suffice(folder: Path, parameters: int) -> None:
@@ -106,8 +106,19 @@ def _shards(folder: Path) -> list[Path]:
     for name in names:
         if Path(name).name != name:
             raise ModelError(f"{index} names {name!r}, which is not a file name in the same folder")
+    if _is_old(folder, names):
+        return [folder / SINGLE_FILE]
+    for name in names:
         if not (folder / name).is_file():
             raise ModelError(
                 f"{folder / name} is missing; the index names {len(names)} shards; fetch the checkpoint again"
             )
     return [folder / name for name in names]
+
+
+def _is_old(folder: Path, names: Collection[str]) -> bool:
+    """Says whether an index of files of these names stayed behind when the model was saved anew as one file.
+
+    transformers leaves it there, and reads the single file.
+    """
+    return SINGLE_FILE not in names and (folder / SINGLE_FILE).is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ class TestShards:
         (shards / name).unlink()
         with pytest.raises(ModelError, match=f"{name} is missing; the index names 3 shards; fetch"):
             load(shards)
+
+    @pytest.mark.parametrize("shards_stay", [True, False])
+    def test_an_index_that_stayed_behind_is_not_followed(
+        self, shards: Path, tiny_config, checkpoint, load, shards_stay: bool
+    ) -> None:
+        """transformers leaves it when it saves a model anew as one file, and removes the shards."""
+        single = checkpoint(tiny_config("llama"), seed=6)
+        for name in () if shards_stay else set(index_of(shards).values()):
+            (shards / name).unlink()
+        shutil.copy(single / "model.safetensors", shards)
+        assert same(load(shards), load(single))
 
     def test_files_that_the_index_does_not_name_are_left_alone(self, shards: Path, load) -> None:
         before = load(shards)
