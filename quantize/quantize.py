@@ -26,6 +26,7 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.embedder.folder import module_files
 from turnout.models.gguf.given import given_name
 from turnout.models.meta_model import meta_model
 from turnout.plugins.defaults import UNQUANTIZED
@@ -197,8 +198,13 @@ def _smoothing(registry: Registry, checkpoint: Checkpoint, calibration: Calibrat
 
 
 def _copy_others(source: Path, target: Path) -> None:
-    """Copy tokenizer, chat template, licence: every file that neither holds weights nor was written here."""
+    """Copy tokenizer, chat template, licence: every file that neither holds weights nor was written here, and
+    those of an embedder's modules."""
     for file in source.iterdir():
         written = (target / file.name).exists() or file.name.endswith(".index.json")
         if file.is_file() and not written and file.suffix not in WEIGHTS:
             shutil.copyfile(file, target / file.name)
+    for name in module_files(source):
+        if (source / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, target / name)

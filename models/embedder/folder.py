@@ -100,11 +100,12 @@ def module_files(folder: Path) -> list[str]:
 
     Raises ModelError where ``modules.json`` cannot be read.
     """
-    return [
+    files = (
         os.path.relpath(path / file, folder)
         for kind, path in _modules(folder / "modules.json")
         for file in MODULE_FILES.get(kind, ())
-    ]
+    )
+    return [file for file in files if Path(file).parts[0] != os.pardir]
 
 
 def _modules(path: Path) -> list[tuple[str, Path]]:

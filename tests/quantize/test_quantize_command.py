@@ -84,6 +84,21 @@ def test_tokenizer_and_all_that_is_no_weight_comes_along(tmp_path: Path) -> None
     assert config["quantization_config"]["ignore"] == ["lm_head"]
 
 
+def test_an_embedders_modules_come_along(tmp_path: Path) -> None:
+    """They lie in folders, and were left behind: what was written could not be served."""
+    source, out = tmp_path / "plain", tmp_path / "out"
+    write_checkpoint("llama", source)
+    modules = [
+        {"path": path, "type": f"models.{kind}"} for kind, path in (("Transformer", ""), ("Pooling", "1_P"))
+    ]
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "1_P").mkdir()
+    (source / "1_P" / "config.json").write_text('{"pooling_mode": "max"}')
+    assert run(source, "--quantization", "int8", "--out", out).exit_code == 0
+    embedder = open_checkpoint(REGISTRY, str(out)).embedder
+    assert embedder is not None and embedder.pooling == "max"
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_others_read_it(scheme: str, tmp_path: Path) -> None:
     """Where compressed-tensors is installed: its decompression gives the weights."""
