@@ -13,7 +13,7 @@ MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Says for (batch, head, query, key), int64 indices, whether the query sees the key."""
 
 MOST = 2**17
-"""Positions that are looked at, at most."""
+"""Positions that are looked at, at most, unless a window is longer."""
 
 
 def window_of(function: MaskFunction, positions: int) -> int | None:
@@ -21,7 +21,7 @@ def window_of(function: MaskFunction, positions: int) -> int | None:
 
     Raises ValueError where the function shows neither: later positions, or chunks.
     """
-    last = min(positions, MOST) - 1
+    last = _looked_at(function, positions) - 1
     shown = int(_row(function, last, last + 1).sum())
     window = shown if shown <= last else None
     rows = {0, 1, 2, 3, last // 3, last // 2, last, *((shown - 1, shown, shown + 1) if window else ())}
@@ -42,7 +42,7 @@ def two_sided_window_of(function: MaskFunction, positions: int) -> int | None:
 
     Raises ValueError where the function shows neither: no later positions, or chunks.
     """
-    count = min(positions, MOST)
+    count = _looked_at(function, positions)
     shown = int(_row(function, 0, count).sum())
     window = shown if shown < count else None
     last = count - 1
@@ -56,6 +56,13 @@ def two_sided_window_of(function: MaskFunction, positions: int) -> int | None:
                 f"position {query})"
             )
     return window
+
+
+def _looked_at(function: MaskFunction, positions: int) -> int:
+    """Returns how many positions are looked at: all where a window shows only beyond the first `MOST`."""
+    most = min(positions, MOST)
+    within, beyond = (bool(_row(function, count - 1, 1).all()) for count in (most, positions))
+    return positions if within and not beyond else most
 
 
 def _row(function: MaskFunction, query: int, keys: int) -> Tensor:

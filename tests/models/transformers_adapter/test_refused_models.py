@@ -12,7 +12,7 @@ from transformers import CONFIG_MAPPING
 from turnout.core.errors import ModelError
 from turnout.models.transformers_adapter import TransformersAdapter, reading
 from turnout.models.transformers_adapter.building import parse_config
-from turnout.models.transformers_adapter.masks import window_of
+from turnout.models.transformers_adapter.masks import MOST, two_sided_window_of, window_of
 from turnout.models.transformers_adapter.small import shrunk
 
 REFUSED = {
@@ -108,6 +108,10 @@ def test_a_context_ends_where_rotations_would_depend_on_the_batch() -> None:
 def test_masks_are_read_as_windows_or_refused() -> None:
     assert window_of(lambda b, h, q, k: k <= q, 100) is None
     assert window_of(lambda b, h, q, k: (k <= q) & (k > q - 7), 100) == 7
+    # One that begins beyond the positions that are looked at was taken for none.
+    assert window_of(lambda b, h, q, k: (k <= q) & (k > q - MOST), MOST + 9) == MOST
+    assert window_of(lambda b, h, q, k: (k <= q) & (k > q - MOST), MOST) is None
+    assert two_sided_window_of(lambda b, h, q, k: (k - q).abs() < MOST + 1, MOST + 9) == MOST + 1
     with pytest.raises(ValueError, match="neither causal nor a sliding window"):
         window_of(lambda b, h, q, k: (k <= q) & (k // 8 == q // 8), 100)
     with pytest.raises(ValueError, match="neither causal nor a sliding window"):
