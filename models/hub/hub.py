@@ -96,7 +96,7 @@ def _snapshot(root: Path, repository: str, revision: str) -> Path | None:
     """The cached folder of a revision: refs/<branch> holds a commit, snapshots/<commit> the files."""
     home = root / f"models--{repository.replace('/', '--')}"
     reference = home / "refs" / revision
-    commit = reference.read_text().strip() if reference.is_file() else revision
+    commit = reference.read_text(errors="replace").strip() if reference.is_file() else revision
     folder = home / "snapshots" / commit
     return folder if folder.is_dir() else None
 

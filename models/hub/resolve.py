@@ -30,7 +30,10 @@ def resolve_model(name: str, *, revision: str | None = None) -> Path:
     """
     tried = []
     for place, look in PLACES.items():
-        found = look(name, revision)
+        try:
+            found = look(name, revision)
+        except OSError as error:  # such as a folder of another user
+            found = f"{shortened(str(error.filename))} cannot be used: {error.strerror}"
         if isinstance(found, Path):
             return found
         tried.append(f"  {place}: {found}")

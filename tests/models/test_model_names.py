@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -214,6 +215,29 @@ def test_a_name_too_long_for_a_file_is_found_nowhere(ask) -> None:
     """`pathlib` raises OSError where it answers False for other names."""
     error = ask("x" * 5_000, HF_HUB_OFFLINE="1").stderr
     assert error.startswith("ModelError: cannot find the model 'xxx") and "HF_ENDPOINT" in error
+
+
+def test_a_place_that_cannot_be_read_is_one_of_those_that_were_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of another user; it ended with a traceback."""
+
+    def refused(name: str, revision: str | None) -> Path:
+        raise PermissionError(errno.EACCES, "Permission denied", "/root/config.json")
+
+    monkeypatch.setattr(resolve, "PLACES", dict.fromkeys(resolve.PLACES, refused))
+    with pytest.raises(ModelError, match=r"local folder: .*/root/config\.json.* cannot be used: Permission"):
+        resolve.resolve_model("anvil")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 400])
+def test_a_damaged_reference_of_the_cache_is_told(ask, home: Path, content: bytes) -> None:
+    reference = home / "hub" / "models--acme--anvil" / "refs" / "main"
+    reference.parent.mkdir(parents=True)
+    reference.write_bytes(content)
+    for args in (("acme/anvil",), ("acme/anvil", "r" * 300)):
+        error = ask(*args, HF_HUB_OFFLINE="1").stderr
+        assert error.startswith("ModelError: cannot find the model 'acme/anvil'; tried"), error
 
 
 def test_pickle_only_repositories_are_not_downloaded(hub: Hub, ask) -> None:
