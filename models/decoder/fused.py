@@ -167,14 +167,24 @@ class FusedMLP(JoiningLayer):
             self.gated = _batch_free_gelu_gate(compiled)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.joint is None:
+        if self.gated is silu_gate:
+            gated = self.kernels.gate(self._both(x))
+        elif self.joint is None:
             gated = self.gated(self.gate_proj(x), self.up_proj(x))
-        elif self.gated is silu_gate:
-            gated = self.kernels.gate(self.joint(x))
         else:
             gated = self.gated(*self.joint(x).chunk(2, dim=-1))
         out: Tensor = self.down_proj(gated)
         return out
+
+    def _both(self, x: Tensor) -> Tensor:
+        """What the gate is made of, and what is gated behind it: of layers that are not joined, too.
+
+        PyTorch rounds a gate in another way than the kernel, and a number by where it lies in the batch.
+        """
+        if self.joint is None:
+            return torch.cat((self.gate_proj(x), self.up_proj(x)), dim=-1)
+        both: Tensor = self.joint(x)
+        return both
 
 
 def _batch_free_gelu_gate(kernels: CpuKernels) -> Gate:

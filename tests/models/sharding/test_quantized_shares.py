@@ -79,7 +79,8 @@ EXACT = [
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each == "gpt2" else pytest.mark.slow) for each in EXACT]
+    "name",
+    [pytest.param(each, marks=() if each in ("gpt2", "qwen3") else pytest.mark.slow) for each in EXACT],
 )
 def test_ranks_of_dense_models_in_int8_compute_the_bits_of_one_device(name, dtype, tmp_path, monkeypatch):
     """Over any collective, in any dtype, with biases."""
