@@ -33,6 +33,11 @@ class Servers:
         self.gone: set[bytes] = set()
         self.told: list[tuple[bytes, Kind]] = []
         self._says: list[tuple[bytes, bytes, bytes]] = []
+        self._others = set(engines())
+
+    def engines(self) -> list[psutil.Process]:
+        """The processes of engines that have begun since."""
+        return [each for each in engines() if each not in self._others]
 
     def greet(self, server: bytes, **changes: Any) -> None:
         hello = Hello(own_version(), json.dumps(changes) if changes else "")
@@ -56,7 +61,7 @@ class Servers:
 
 
 def engines() -> list[psutil.Process]:
-    """The processes of engines of this one."""
+    """The processes of engines of this one, in which servers of other tests may go on."""
     found = psutil.Process().children()
     return [each for each in found if "turnout.server.engine.main" in " ".join(each.cmdline())]
 
@@ -91,7 +96,7 @@ def test_a_server_that_has_left_as_the_engine_dies(folder: Path, monkeypatch: An
         servers.greet(b"one")
         await servers.are_told(b"one", Kind.EVENTS)
         servers.gone.add(b"one")
-        os.kill(engines()[0].pid, signal.SIGKILL)
+        os.kill(servers.engines()[0].pid, signal.SIGKILL)
         await asyncio.sleep(0.5)
         servers.greet(b"two")
         await servers.are_told(b"two", Kind.EVENTS)
@@ -109,9 +114,9 @@ def test_a_server_that_waits_for_another_engine_as_this_one_dies(
         await servers.are_told(b"one", Kind.EVENTS)
         servers.greet(b"two", max_num_seqs=3)
         await servers.are_told(b"two", Kind.WAIT)
-        os.kill(engines()[0].pid, signal.SIGKILL)
+        os.kill(servers.engines()[0].pid, signal.SIGKILL)
         await servers.are_told(b"two", Kind.EVENTS)
-        assert len(engines()) == 1
+        assert len(servers.engines()) == 1
 
     play(folder, monkeypatch, story)
     assert "Traceback" not in caplog.text
@@ -124,9 +129,9 @@ def test_a_worker_that_is_ended_without_an_engine(folder: Path, monkeypatch: Any
         for times in (1, 2):
             servers.greet(b"one")
             await servers.are_told(b"one", Kind.EVENTS, times)
-            os.kill(engines()[0].pid, signal.SIGKILL)
+            os.kill(servers.engines()[0].pid, signal.SIGKILL)
             await servers.are_told(b"one", Kind.DIED, times)
-        assert not engines(), "the next one waits"
+        assert not servers.engines(), "the next one waits"
 
     play(folder, monkeypatch, story)
 
@@ -136,7 +141,7 @@ def test_a_worker_for_one_server_ends_as_both_are_gone(folder: Path, monkeypatch
         servers.greet(b"one")
         await servers.are_told(b"one", Kind.EVENTS)
         servers.gone.add(b"one")
-        os.kill(engines()[0].pid, signal.SIGKILL)
+        os.kill(servers.engines()[0].pid, signal.SIGKILL)
         async with asyncio.timeout(20):
             while len(asyncio.all_tasks()) > 1:
                 await asyncio.sleep(0.01)
