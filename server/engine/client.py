@@ -161,7 +161,8 @@ class ProcessClient:
     @property
     def _started(self) -> bool:
         """An engine has served."""
-        return self._ready is not None and self._ready.done() and self._ready.exception() is None
+        ready = self._ready
+        return ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None
 
     @property
     def restarts(self) -> int:

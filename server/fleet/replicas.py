@@ -262,8 +262,13 @@ class Replicas(FleetReport):
         self._end_if_failed()
         await replica.client.close(reason)
 
+    async def end_for_another(self, replica: FleetReplica) -> None:
+        """As `end`, of one that stays listed until `launch` starts another like it."""
+        await self.make_room(replica)
+        logger.info("replica %s has ended", replica.name)
+
     async def make_room(self, replica: FleetReplica, reason: str = REPLACED) -> None:
-        """As `discard`, of one that stays listed until `launch` starts another like it: the fleet waits."""
+        """As `end_for_another`, of one whose end the log tells otherwise: the fleet waits."""
         await self._last_request_of(replica)
         replica.replaced = True
         await replica.client.close(reason)

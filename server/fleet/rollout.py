@@ -167,7 +167,7 @@ class Rollout:
         await self._until_it_can_go(old)
         drained = old.draining
         await self._drain(old)
-        ending = self._fleet.in_background(self._fleet.make_room(old))
+        ending = self._fleet.in_background(self._fleet.end_for_another(old))
         try:
             await asyncio.shield(ending)
             await self._started(target, like=old, drained=drained)

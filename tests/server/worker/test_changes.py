@@ -262,7 +262,6 @@ def test_a_worker_that_is_lost_in_its_turn_is_tried_again_after_the_rollout(
         pass
 
 
-@pytest.mark.slow
 def test_a_rollout_that_stops_between_two_engines_of_a_worker_has_the_old_one_back(
     worker: StartWorker, connect: Connect
 ) -> None:
