@@ -230,6 +230,8 @@ class _Memory:
     ) -> Tensor:
         import torch
 
+        from turnout.models.transformers_adapter.exchange.dense import attended
+
         assert 0 <= layer < len(self._rules), (
             f"the model attends in layer {layer}; expected 0 to {len(self._rules) - 1}, as `spec` has layers"
         )
@@ -242,9 +244,7 @@ class _Memory:
                 values = keys[..., : rule.value_dim] if v is None else torch.split(v, counts)[place]
                 self._write((layer, number), keys, values)
             source = layer if rule.kv_from is None else rule.kv_from
-            found.append(
-                _attended(rule, torch.split(q, counts)[place], *self._written[source, number], sinks)
-            )
+            found.append(attended(torch.split(q, counts)[place], *self._written[source, number], rule, sinks))
         return torch.cat(found)
 
     def _write(self, place: tuple[int, int], keys: Tensor, values: Tensor) -> None:
@@ -254,23 +254,6 @@ class _Memory:
             before = self._written[place]
             keys, values = torch.cat([before[0], keys]), torch.cat([before[1], values])
         self._written[place] = keys, values
-
-
-def _attended(rule: LayerAttention, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
-    """The textbook: of the last queries of a sequence, over all its keys and values."""
-    import torch
-
-    keys, values = (x.repeat_interleave(rule.heads // x.shape[1], 1) for x in (k, v))
-    scores = torch.einsum("qhd,khd->hqk", q, keys) * rule.effective_scale
-    if rule.softcap is not None:
-        scores = rule.softcap * torch.tanh(scores / rule.softcap)
-    age = torch.arange(len(k) - len(q), len(k))[:, None] - torch.arange(len(k))
-    hidden = (age < 0) | (age >= (rule.window or len(k)))
-    scores = scores.masked_fill(hidden, float("-inf"))
-    if sinks is not None:
-        scores = torch.cat([scores, sinks[:, None, None].expand(-1, len(q), 1)], -1)
-    weights = scores.softmax(-1)[..., : len(k)]
-    return torch.einsum("hqk,khd->qhd", weights, values)
 
 
 def _check_shapes(

@@ -10,7 +10,7 @@ from torch import Tensor
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels.attention.dense import hidden_from
 
-__all__ = ["DenseAttend"]
+__all__ = ["DenseAttend", "attended"]
 
 
 class DenseAttend:
@@ -34,12 +34,12 @@ class DenseAttend:
                 old = kept.get(layer, (k[:0], v[:0]))
                 kept[layer] = torch.cat([old[0], k[rows]]), torch.cat([old[1], v[rows]])
             keys, values = kept[layer if rule.kv_from is None else rule.kv_from]
-            out.append(_attended(q[rows], keys, values, rule, sinks))
+            out.append(attended(q[rows], keys, values, rule, sinks))
             start += length
         return torch.cat(out)
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, rule: LayerAttention, sinks: Tensor | None) -> Tensor:
+def attended(q: Tensor, k: Tensor, v: Tensor, rule: LayerAttention, sinks: Tensor | None) -> Tensor:
     """Returns [queries, heads, value_dim] of the last positions of one sequence. A rank has some heads."""
     share = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
