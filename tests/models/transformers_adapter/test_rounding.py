@@ -52,8 +52,8 @@ def test_float64_leaves_nothing_of_what_rounding_makes(kind: str) -> None:
 
 
 def with_attention(monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor], Tensor]) -> None:
-    attended = dense._attended
-    monkeypatch.setattr(dense, "_attended", lambda q, *others: change(attended(q, *others)))
+    attended = dense.attended
+    monkeypatch.setattr(dense, "attended", lambda q, *others: change(attended(q, *others)))
 
 
 def as_amplified() -> Callable[[Tensor], Tensor]:
