@@ -91,7 +91,7 @@ def main(count: int, tokens: int) -> None:
 def mask_times(at: Position, ids: list[int], vocab_size: int) -> list[float]:
     """Microseconds of processor time for each token: its mask, and following the output to it."""
     times: list[float] = []
-    bitmasks, clock = Bitmasks(vocab_size), MaskTime()
+    bitmasks, clock = Bitmasks(vocab_size, ()), MaskTime()
     state = None if at.masks is None else at.masks.start
     for token in ids:
         start = time.thread_time()

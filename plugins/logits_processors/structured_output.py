@@ -60,7 +60,7 @@ class StructuredOutput(LogitsProcessor):
         self._preparing = partial(Preparing, self._grammars)
         self._grammar_of: WeakKeyDictionary[Request, Grammar] = WeakKeyDictionary()
         self._matchers = Matchers(self._grammar_of.__getitem__)
-        self._bitmasks = Bitmasks(model.vocab_size)
+        self._bitmasks = Bitmasks(model.vocab_size, model.eos_token_ids)
         self._time = MaskTime()
 
     def warm_up(self) -> None:

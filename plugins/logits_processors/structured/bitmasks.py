@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
@@ -120,8 +121,14 @@ def draft_paths(at: Position, positions: Iterable[DraftTokens]) -> list[DraftPat
 class Bitmasks:
     """Computes masks, several at a time."""
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, ends: Collection[int]) -> None:
+        """ends: end-of-sequence tokens, all that may come behind one."""
         self._words = (vocab_size + 31) // 32
+        self._ends = frozenset(token for token in ends if token < vocab_size)
+        self._end_mask = torch.zeros(self._words, dtype=torch.int32)
+        words = self._end_mask.numpy().view(np.uint32)
+        for token in self._ends:
+            words[token // 32] |= np.uint32(1 << token % 32)
         threads = kernel_threads()
         self._executor = LLExecutor(threads)
         self._parallel = threads > 1
@@ -157,6 +164,12 @@ class Bitmasks:
         at_once = len(paths) if self._parallel and len(paths) >= MIN_PARALLEL else 1
         for start in range(0, len(plain), at_once):
             self._executor.unsafe_compute_mask_ptr(plain[start : start + at_once], *where)
+        for _, first, further in drafted:
+            # The executor fills no mask behind an end.
+            for number, token in enumerate(further, first + 1):
+                if token in self._ends:
+                    masks[number : first + 1 + len(further)] = self._end_mask
+                    break
         for start in range(0, len(drafted), at_once):
             self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted[start : start + at_once], *where)
         for path in paths:

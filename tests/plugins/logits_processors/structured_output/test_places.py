@@ -131,10 +131,12 @@ def test_drafts_that_leave_the_grammar_do_no_harm(processor: StructuredOutput) -
 def test_behind_the_end_only_the_end_may_come(processor: StructuredOutput) -> None:
     sequence = a_sequence(processor, [], StructuredOutputs(choice=["a"]))
     (letter,) = masks([Row(sequence, 0)])[0].nonzero().tolist()
-    rows = [Row(sequence, 0, (*letter, END)[:count]) for count in range(3)]
-    assert [mask.nonzero().tolist() for mask in masks(rows)][:2] == [[letter], [[END]]]
+    rows = [Row(sequence, 0, (*letter, END, END)[:count]) for count in range(4)]
+    assert [mask.nonzero().tolist() for mask in masks(rows)] == [[letter], *[[[END]]] * 3]
     sequence.tokens += [*letter, END, END]
-    assert masks([Row(sequence, 0)])[0].nonzero().tolist() == [[END]]
+    for drafts in ([()], [(), (END,), (END, END)], [(END,), (END, END)]):
+        found = masks([Row(sequence, 0, draft_tokens) for draft_tokens in drafts])
+        assert [mask.nonzero().tolist() for mask in found] == [[[END]]] * len(drafts)
 
 
 def test_an_output_that_left_its_grammar_ends_its_request_and_no_other(processor: StructuredOutput) -> None:

@@ -105,7 +105,7 @@ def test_behind_drafts_they_are_the_grammars_too(registry: Registry) -> None:
     start = LLMatcher(table, grammar_from("grammar", form.grammar or ""))
     words = ["<tool_call>", "<tool", "<", '{"name": ', '"note"', "中文", "a", "\n"]
     ids = [tokenizer.encode(word, add_special_tokens=False) for word in words]
-    bitmasks, clock, rng = Bitmasks(size), MaskTime(), random.Random(3)
+    bitmasks, clock, rng = Bitmasks(size, [eos]), MaskTime(), random.Random(3)
     for _ in range(20):
         written = [token for _ in range(rng.randint(0, 4)) for token in rng.choice(ids)]
         matcher = start.deep_copy()
