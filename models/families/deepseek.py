@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["DeepseekSpec", "DeepseekV2", "DeepseekV3"]
 
 
+V3 = {"n_group": 8, "topk_group": 4, "norm_topk_prob": True, "routed_scaling_factor": 2.5}
+"""What a config of V3 that says nothing of it means to transformers, and no tensor's shape tells."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeepseekSpec(MoeSpec):
     """The widths of latent attention, and how experts are chosen. `head_dim` is that of compressed keys."""
@@ -105,7 +109,7 @@ class DeepseekV3(DeepseekV2):
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV3ForCausalLM",)
 
     def spec(self, config: Mapping[str, Any]) -> DeepseekSpec:
-        reader = ConfigReader(config)
+        reader = ConfigReader({**V3, **config})
         interleaved = reader.flag("rope_interleave", True)
         self._spec = spec = _read(self.architectures[0], reader, interleaved=interleaved, grouped=True)
         if spec.experts < 2 * spec.groups:

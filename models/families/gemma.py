@@ -37,7 +37,9 @@ class Gemma2(DecoderFamily):
 
     def spec(self, config: Mapping[str, Any]) -> GemmaSpec:
         caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-        return _read(self.architectures[0], {**caps, **config}, every=2, local_theta=None)
+        reader = ConfigReader({**caps, **config})
+        cap = _cap(reader, "attn_logit_softcapping")
+        return _read(self.architectures[0], reader.config, every=2, local_theta=None, score_cap=cap)
 
     def build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.decoder.layers import Attention
@@ -78,9 +80,15 @@ class Gemma3(DecoderFamily):
 
 
 def _read(
-    architecture: str, config: Mapping[str, Any], *, every: int, local_theta: float | None
+    architecture: str,
+    config: Mapping[str, Any],
+    *,
+    every: int,
+    local_theta: float | None,
+    score_cap: float | None = None,
 ) -> GemmaSpec:
-    """every: one layer in so many sees all positions; local_theta: None: all layers rotate alike."""
+    """every: one layer in so many sees all positions; local_theta: None: all layers rotate alike; score_cap:
+    of attention, which Gemma 3 has not, whatever its config says."""
     config = {"head_dim": 256, "tie_word_embeddings": True, **config}
     reader = ConfigReader(config)
     if reader.text("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh":
@@ -94,7 +102,7 @@ def _read(
     rule = LayerAttention(
         *(plain.heads, plain.kv_heads, plain.head_dim, plain.head_dim),
         scale=reader.number("query_pre_attn_scalar", 256) ** -0.5,
-        softcap=_cap(reader, "attn_logit_softcapping"),
+        softcap=score_cap,
     )
     return extended(
         with_windows(plain, kinds, reader.integer("sliding_window", 4096), rule),

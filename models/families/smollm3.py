@@ -37,8 +37,9 @@ class SmolLM3(DecoderFamily):
         interval = reader.integer("no_rope_layer_interval", 4)
         every = tuple(int((layer + 1) % interval != 0) for layer in range(plain.layers))
         rotates = reader.each_of("no_rope_layers", (0, 1), plain.layers) or every
-        if reader.flag("use_sliding_window", False):
-            kinds = layer_kinds(reader, [FULL if each else SLIDING for each in rotates])
+        slides = reader.flag("use_sliding_window", False) and reader.has("sliding_window")
+        kinds = layer_kinds(reader, [SLIDING if slides and not each else FULL for each in rotates])
+        if SLIDING in kinds:  # which `layer_types` may say where `use_sliding_window` does not
             plain = with_windows(plain, kinds, reader.integer("sliding_window"))
         return extended(plain, SmolLM3Spec, rotates=rotates)
 

@@ -227,11 +227,11 @@ def _deepseek(header: GGUFHeader) -> dict[str, Any]:
     said = {
         "q_lora_rank": "attention.q_lora_rank",
         "first_k_dense_replace": "leading_dense_block_count",
-        "n_group": "expert_group_count",
-        "topk_group": "expert_group_used_count",
     }
     return {
         **{name: own.integer(key, None, least=0) for name, key in said.items()},
+        "n_group": group_count,
+        "topk_group": own.integer("expert_group_used_count", 1, least=0),
         "topk_method": "group_limited_greedy" if group_count > 1 else "greedy",
         "n_routed_experts": own.integer("expert_count"),
         "num_experts_per_tok": own.integer("expert_used_count"),

@@ -234,5 +234,6 @@ def test_parameters_of_every_family_are_added_up(name: str) -> None:
     family = getattr(families, name)()
     config = {**LLAMA, "num_hidden_layers": 3, "vocab_size": 1000, "attention_bias": True, "head_dim": 64}
     config |= {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+    config |= {"n_group": 1, "topk_group": 1}
     spec = family.spec(config)
     assert family.parameter_count(spec) in (None, count_parameters(family, spec))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,19 @@ def test_a_head_is_tied_by_default_where_it_is_for_transformers(kind: str) -> No
     assert family.spec(config).tied_embeddings == theirs.tie_word_embeddings
 
 
+@pytest.mark.parametrize("key", ["routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob"])
+def test_what_deepseek_v3_leaves_out_is_what_transformers_takes(key: str) -> None:
+    """Shapes of tensors do not tell it: other experts would be chosen, or weigh otherwise."""
+    from transformers import CONFIG_MAPPING
+
+    theirs = CONFIG_MAPPING["deepseek_v3"]()
+    config = {**theirs.to_dict(), "architectures": ["DeepseekV3ForCausalLM"], "dtype": "float32"}
+    family = Registry.load().family("DeepseekV3ForCausalLM")
+    whole = family.spec(config)
+    left = family.spec({name: value for name, value in config.items() if name != key})
+    assert replace(left, config={}) == replace(whole, config={})
+
+
 def test_what_must_stay_in_float32_does(tmp_path: Path) -> None:
     """The correction of a router's scores, as transformers keeps it, natively and by the adapter."""
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -232,6 +246,19 @@ ODD: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0},
     ),
     "experts without head_dim": ("qwen3_moe", EXPERTS),
+    # Its code has had no such cap since Gemma 2, and its config still has the key.
+    "a cap of scores": (
+        "gemma3_text",
+        {"head_dim": 16, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 4, "sliding_window": 5},
+    ),
+    "windows of some layers, and use_sliding_window false": (
+        "smollm3",
+        {
+            "sliding_window": 5,
+            "layer_types": ["full_attention", "sliding_attention"] * 2,
+            "use_sliding_window": False,
+        },
+    ),
     # 64 · 0.7 is 44.8: 44 numbers of a head turn, not 45.
     "a rounded part of heads": (
         "phi3",
