@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.pooling import EmbedderConfig
 from turnout.models.checkpoints.checkpoint import check_weights_suffice, read_config, read_generation_config
+from turnout.models.checkpoints.own_head import has_own_head
 from turnout.models.embedder.folder import read_embedder
 from turnout.models.gguf.given import naming_given
 from turnout.models.hub.resolve import resolve_model
@@ -23,6 +25,10 @@ from turnout.runner.model_family import FoundModel, model_family
 from turnout.runner.pooling.score_tokens import as_reranker
 
 __all__ = ["Checkpoint", "open_checkpoint"]
+
+logger = logging.getLogger(__name__)
+
+TIED = "tie_word_embeddings"
 
 
 @dataclass(frozen=True)
@@ -67,22 +73,31 @@ def open_checkpoint(
     overrides: a JSON object that is merged into its ``config.json``.
     """
     folder = resolve_model(model, revision=revision)
-    raw = _merged(read_config(folder), json.loads(overrides) if overrides else {})
+    given = json.loads(overrides) if overrides else {}
+    raw = _merged(read_config(folder), given)
     architectures = raw.get("architectures")
     if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
         raise ModelError(
             f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
         )
     raw, embedder = as_reranker(folder, raw, read_embedder(folder))
-    family = model_family(
-        registry,
-        FoundModel(folder, raw, raw["architectures"][0], embedder),
-        implementation,
-        trust_remote_code=trust_remote_code,
-    )
+
+    def read(config: Mapping[str, Any]) -> tuple[ModelFamily, ModelSpec]:
+        family = model_family(
+            registry,
+            FoundModel(folder, config, config["architectures"][0], embedder),
+            implementation,
+            trust_remote_code=trust_remote_code,
+        )
+        with naming_given(folder), as_plugin_errors(f"{title_of(family, 'model')}: spec"):
+            spec = family.spec(config)
+        return family, spec if spec.config else replace(spec, config=config)
+
+    family, spec = read(raw)
+    if TIED not in given and _has_own_head(folder, spec):
+        raw = {**raw, TIED: False}
+        family, spec = read(raw)
     with naming_given(folder), as_plugin_errors(f"{title_of(family, 'model')}: spec"):
-        spec = family.spec(raw)
-        spec = spec if spec.config else replace(spec, config=raw)
         parameters = family.parameter_count(spec)
     if parameters is not None:
         check_weights_suffice(folder, parameters)
@@ -90,6 +105,18 @@ def open_checkpoint(
     if quantization is not None and not isinstance(quantization, dict):
         raise ModelError(f"{folder / 'config.json'}: quantization_config should be an object")
     return Checkpoint(folder, family, spec, read_generation_config(folder), quantization, embedder)
+
+
+def _has_own_head(folder: Path, spec: ModelSpec) -> bool:
+    """Says whether a head that is to be tied has its own numbers, and warns where it does."""
+    found = spec.tied_embeddings and spec.generates and has_own_head(folder, spec.vocab_size)
+    if found:
+        logger.warning(
+            "%s has a head with other numbers than its embedding, though config.json ties them (%s); both "
+            "are used, as transformers does; to tie them all the same, give --hf-overrides '{\"%s\": true}'",
+            *(folder, TIED, TIED),
+        )
+    return found
 
 
 def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

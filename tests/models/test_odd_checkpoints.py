@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,13 @@ class TestShards:
             load(shards)
 
 
+PROMPT = [5, 9, 140, 33]
+
+
 def generated(folder: Path, **options: Any) -> list[int]:
     llm = LLM(str(folder), max_model_len=64, kv_memory=2**22, **options)
     params = SamplingParams(temperature=0, max_tokens=16)
-    answer = llm.generate([[5, 9, 140, 33]], params, progress=False)[0].outputs[0]
+    answer = llm.generate([PROMPT], params, progress=False)[0].outputs[0]
     return list(answer.token_ids)
 
 
@@ -161,6 +165,34 @@ def test_a_head_is_tied_by_default_where_it_is_for_transformers(kind: str) -> No
     config.pop("tie_word_embeddings")
     family = Registry.load().family(TIED[kind])
     assert family.spec(config).tied_embeddings == theirs.tie_word_embeddings
+
+
+@pytest.mark.parametrize(
+    ("kind", "implementation"), [("qwen3", "auto"), ("gpt2", "auto"), ("qwen3", "transformers")]
+)
+def test_a_head_with_numbers_of_its_own_is_not_tied(
+    kind: str, implementation: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """transformers compares them, whatever config.json says, and so a head was left out that it uses."""
+    from transformers import AutoModelForCausalLM
+
+    write_model(kind, {"tie_word_embeddings": True}, tmp_path, seed=3)
+    copy_tokenizer(resolve_model("turnout-tiny"), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    embedding = next(tensor for name, tensor in tensors.items() if "embed_tokens" in name or "wte" in name)
+    options = {"dtype": "float32", "model_impl": implementation}
+    alone = generated(tmp_path, **options)
+    save = partial(save_file, filename=tmp_path / "model.safetensors", metadata={"format": "pt"})
+    save({**tensors, "lm_head.weight": embedding.clone()})
+    assert generated(tmp_path, **options) == alone and "other numbers" not in caplog.text
+    save({**tensors, "lm_head.weight": torch.randn(embedding.shape) * 0.2})
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    found = generated(tmp_path, **options)
+    assert "other numbers" in caplog.text and found != alone
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*PROMPT, *found[:-1]]])).logits[0, len(PROMPT) - 1 :]
+    assert logits.argmax(-1).tolist() == found
+    assert generated(tmp_path, hf_overrides='{"tie_word_embeddings": true}', **options) == alone
 
 
 @pytest.mark.parametrize("key", ["routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob"])
