@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["SERVED", "text_name", "with_shared"]
+__all__ = ["SERVED", "has_other_text", "text_name", "with_shared"]
 
 SERVED = frozenset(
     [
@@ -44,6 +44,9 @@ SERVED = frozenset(
 )
 """As ``scripts/transformers_grid.py`` found; those that a family claims are left out."""
 
+CLAIMED = {"Mistral3ForConditionalGeneration": "mistral"}
+"""Architectures around text models of several types, of which a family computes this one."""
+
 SHARED = ("dtype", "torch_dtype", "tie_word_embeddings", "eos_token_id")
 """Keys beside the config of a text model that hold for it, whatever that says itself."""
 LEADS = {
@@ -63,9 +66,12 @@ def text_name(key: str) -> str | None:
 
 
 def with_shared(text: Mapping[str, Any], around: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the config of a text model, with what holds for it in the config `around` it.
+    """Returns the config of a text model, with what holds for it in the config `around` it."""
+    return {**text, **{key: around[key] for key in SHARED if around.get(key) is not None}}
 
-    Keys without a value are left out.
-    """
-    own = {key: value for key, value in text.items() if value is not None}
-    return {**own, **{key: around[key] for key in SHARED if around.get(key) is not None}}
+
+def has_other_text(config: Mapping[str, Any]) -> bool:
+    """Says whether the text model is of another type than the family of its architecture computes."""
+    claimed, text = CLAIMED.get(config["architectures"][0]), config.get("text_config")
+    kind = text.get("model_type") if isinstance(text, Mapping) else None
+    return claimed is not None and kind not in (None, claimed)

@@ -16,6 +16,7 @@ from turnout.models.bodies.naming import body_named, may_encode, refuse_encoder,
 from turnout.models.bodies.text_part import TextPart
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.readers.formats import open_weights
+from turnout.models.text_parts import has_other_text
 from turnout.models.transformers_adapter import EncoderAdapter, TransformersAdapter
 
 __all__ = ["FoundModel", "model_family"]
@@ -43,7 +44,7 @@ def model_family(
     """
     name = found.architecture
     native = implementation != ADAPTER
-    if native and registry.builds(name):
+    if native and registry.builds(name) and not has_other_text(found.config):
         return _of_embedder(registry.family(name), found)
     refuse_other_tasks(name)
     body = body_named(name)

@@ -17,7 +17,7 @@ from turnout.models.families.gemma import Gemma3, GemmaSpec
 from turnout.models.families.mistral import Mistral
 from turnout.models.families.qwen2 import Qwen2
 from turnout.models.families.qwen3 import Qwen3
-from turnout.models.text_parts import text_name, with_shared
+from turnout.models.text_parts import has_other_text, text_name, with_shared
 
 __all__ = ["Gemma3Text", "Mistral3Text", "Qwen2VLText", "Qwen3VLText"]
 
@@ -60,6 +60,12 @@ class Mistral3Text(_TextNames, Mistral):
     checkpoints: ClassVar[tuple[str, ...]] = ("mistralai/Mistral-Small-3.1-24B-Instruct-2503",)
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        if has_other_text(config):
+            reader = ConfigReader(config["text_config"], "config.json: text_config")
+            raise reader.reject(
+                "model_type",
+                "this family computes 'mistral'; leave --model-impl out, and transformers' code runs it",
+            )
         return super().spec(_text_config(config))
 
 
@@ -89,9 +95,9 @@ class Qwen3VLText(_TextNames, Qwen3):
 def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the text model's own config; in old configs of Qwen2-VL it is not apart from the others."""
     nested = ConfigReader(config).mapping("text_config") or config
-    found = with_shared(nested, config)
-    if "sliding_window" in nested:  # null says that there is none
-        found["sliding_window"] = nested["sliding_window"]
+    shared = with_shared(nested, config).items()
+    # Null is as if a key were not there; of windows it says that there are none.
+    found = {key: value for key, value in shared if value is not None or key == "sliding_window"}
     for key in ("rope_scaling", "rope_parameters"):
         rope = found.get(key)
         if isinstance(rope, Mapping) and "mrope_section" in rope:

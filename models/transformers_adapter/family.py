@@ -13,7 +13,7 @@ from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Renamed
 from turnout.models.remembered_decoder import RememberedDecoder, recall, remember
-from turnout.models.text_parts import SERVED
+from turnout.models.text_parts import SERVED, has_other_text
 from turnout.models.transformers_adapter.quick_import import quick_import
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ class TransformersAdapter(ModelFamily):
     def text_config(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """Returns the config of the text model in a model that reads images or sound too; None: it is no such
         model, or is not known to compute text as its text model does."""
-        if config["architectures"][0] not in SERVED:  # nearly always, and found without transformers
+        if config["architectures"][0] not in SERVED and not has_other_text(
+            config
+        ):  # nearly always, and found without transformers
             return None
         with quick_import():
             from turnout.models.transformers_adapter.building import text_config

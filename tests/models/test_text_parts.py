@@ -16,6 +16,7 @@ from turnout.core.errors import ModelError
 from turnout.core.registry.registry import Registry
 from turnout.models.hub.resolve import resolve_model
 from turnout.models.text_parts import SERVED
+from turnout.runner.checkpoint import open_checkpoint
 from turnout.scripts.make_model import copy_tokenizer
 from turnout.scripts.transformers_grid import RESULTS
 from turnout.scripts.transformers_texts import small_model
@@ -43,6 +44,27 @@ MODELS: dict[str, dict[str, Any]] = {
     "mistral3": {
         "text_config": {**TEXT, "model_type": "mistral", "head_dim": 16, "sliding_window": None},
         "vision_config": {**PIXELS, "model_type": "pixtral"},
+        "image_token_index": 150,
+    },
+    # Its queries are scaled by their positions, and nothing but the type of the text model says so.
+    "mistral3 around ministral3": {
+        "text_config": {
+            **{**TEXT, "model_type": "ministral3", "head_dim": 16},
+            "rope_parameters": {
+                **{"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "llama_4_scaling_beta": 0.9},
+                "original_max_position_embeddings": 8,
+            },
+        },
+        "vision_config": {**PIXELS, "model_type": "pixtral"},
+        "image_token_index": 150,
+    },
+    # No window: Mistral's config has one where it says nothing.
+    "llava around mistral": {
+        "text_config": {
+            **{**TEXT, "model_type": "mistral", "head_dim": 16, "sliding_window": None},
+            "max_position_embeddings": 8192,
+        },
+        "vision_config": {**PIXELS, "model_type": "clip_vision_model"},
         "image_token_index": 150,
     },
     "qwen2_vl": {
@@ -79,7 +101,7 @@ QUICK = ("LlavaForConditionalGeneration", "Gemma3nForConditionalGeneration")
 def saved(kind: str, folder: Path) -> Any:
     """Writes a random model, and returns it."""
     torch.manual_seed(1)
-    config = AutoConfig.for_model(kind, **MODELS[kind], tie_word_embeddings=False)
+    config = AutoConfig.for_model(kind.partition(" ")[0], **MODELS[kind], tie_word_embeddings=False)
     model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32).eval()
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
@@ -107,6 +129,18 @@ def test_tokens_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     model = saved(kind, tmp_path)
     tokens = generated(tmp_path)
     assert are_greedy(model, tokens) and len(set(tokens)) > 3
+
+
+def test_a_window_that_is_null_is_none(tmp_path: Path) -> None:
+    saved("llava around mistral", tmp_path)
+    spec = open_checkpoint(Registry.load(), str(tmp_path)).spec
+    assert {rule.window for rule in spec.layer_attention()} == {None}
+
+
+def test_another_text_model_is_not_computed_by_the_family_of_its_architecture(tmp_path: Path) -> None:
+    saved("mistral3 around ministral3", tmp_path)
+    with pytest.raises(ModelError, match="text_config: model_type = 'ministral3' is not supported"):
+        open_checkpoint(Registry.load(), str(tmp_path), implementation="native")
 
 
 @pytest.mark.parametrize(
