@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from contextlib import suppress
 
 from turnout.core.meeting import Meeting
@@ -38,11 +39,16 @@ def _connections() -> dict[int, int]:
     """Returns the descriptors of this process that are TCP connections, each with its inode."""
     found = {}
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as each:
-            listens = each.getsockopt(
-                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-            )  # gloo ends the process for these
-            tcp = each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
-            if tcp and not listens:
-                found[descriptor] = os.fstat(descriptor).st_ino
+        with suppress(OSError):
+            status = os.fstat(descriptor)
+            if stat.S_ISSOCK(status.st_mode) and _is_tcp_connection(descriptor):
+                found[descriptor] = status.st_ino
     return found
+
+
+def _is_tcp_connection(descriptor: int) -> bool:
+    """Says so of a socket. Of another file, the duplicate would stay open: no socket takes it over."""
+    with socket.socket(fileno=os.dup(descriptor)) as each:
+        listens = each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)  # gloo ends the process for these
+        tcp = each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
+        return tcp and not listens

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+
 import pytest
 import torch
 from ranks_in_processes import run_ranks
@@ -29,6 +32,31 @@ def test_an_unknown_collective_is_refused_with_the_names_that_there_are() -> Non
         open_collective("glo", Meeting(host="localhost", port=1), 0, 2)
     with pytest.raises(ConfigError, match="rank 2 is not one of 2 ranks"):
         open_collective("gloo", Meeting(host="localhost", port=1), 2, 2)
+
+
+def test_a_group_between_machines_keeps_no_other_file_open() -> None:
+    """Each look for its connections left a duplicate of every file that is no socket: a pipe's end was never
+    seen, and some groups later there were no descriptors left.
+    """
+    pipe = os.pipe()
+
+    def duplicates() -> int:
+        found = 0
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            with suppress(OSError):
+                found += os.path.sameopenfile(descriptor, pipe[0])
+        return found
+
+    before = duplicates()
+    try:
+        group = open_collective("gloo", Meeting.at("127.0.0.1"), 0, 1)
+        assert duplicates() == before
+        group.abort()
+        assert duplicates() == before
+        group.close()
+    finally:
+        for end in pipe:
+            os.close(end)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
