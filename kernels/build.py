@@ -1,8 +1,8 @@
 """Finds a library of the kernels: one that was shipped, or else one that is compiled on this machine.
 
-A library is compiled once for each machine, compiler and version of the sources, into the user's cache. The
-sources need a C++17 compiler and its standard library. They include nothing of Python or torch, so that
-compiling takes seconds.
+A library is compiled once for each machine, compiler and version of the sources, into the user's cache, and
+anew where it was damaged there: a checksum lies beside it. The sources need a C++17 compiler and its standard
+library. They include nothing of Python or torch, so that compiling takes seconds.
 """
 
 from __future__ import annotations
@@ -122,13 +122,14 @@ def compiled_library(variant: Variant) -> BuiltLibrary:
     compiler = find_compiler()
     folder = _cache_folder() / _key(_call([compiler, "--version"]), variant)
     library = folder / "kernels.so"
-    if not library.exists():
+    if not _is_whole(library):
         _check_flags(compiler, variant)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with _alone(folder):
-                if not library.exists():  # another process may have compiled it meanwhile
+                if not _is_whole(library):  # another process may have compiled it meanwhile
                     _compile(compiler, variant.flags, library)
+                    _checksum(library).write_text(_sum_of(library))
         except OSError as error:
             raise BuildError(f"the kernels cannot be kept in {folder}: {error.strerror}") from error
     return BuiltLibrary(library, variant.name, folder, shipped=False)
@@ -176,6 +177,22 @@ def _cache_folder() -> Path:
         return user_cache() / "kernels"
     except RuntimeError:
         raise BuildError("there is no home folder to keep the kernels in; set XDG_CACHE_HOME") from None
+
+
+def _is_whole(library: Path) -> bool:
+    """Says whether the library holds what was compiled. To load a part of one may end the process."""
+    try:
+        return _checksum(library).read_bytes() == _sum_of(library).encode()
+    except OSError:
+        return False
+
+
+def _checksum(library: Path) -> Path:
+    return library.with_suffix(".sha256")
+
+
+def _sum_of(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 def _key(compiler: str, variant: Variant) -> str:

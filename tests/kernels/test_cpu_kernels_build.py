@@ -39,9 +39,23 @@ def test_they_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     shutil.copy(build.SOURCES / "identity.cpp", sources)
     monkeypatch.setattr(build, "SOURCES", sources)
     library = built_library()
-    assert [file.name for file in library.path.parent.iterdir()] == ["kernels.so"]
+    assert {file.name for file in library.path.parent.iterdir()} == {"kernels.so", "kernels.sha256"}
     monkeypatch.setattr(build, "_compile", None)
     assert built_library() == library
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\x7fELF, of which the disk kept a part"])
+def test_a_damaged_library_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bytes
+) -> None:
+    """No start looked into one that was there: without kernels, or killed by SIGBUS, until it was deleted."""
+    writes = 'for last; do :; done; [ "$1" = --version ] || echo whole > "$last"'
+    monkeypatch.setenv("CXX", str(script(tmp_path / "writes", writes)))
+    library = built_library().path
+    library.write_bytes(damaged)
+    assert built_library().path.read_text() == "whole\n"
+    monkeypatch.setattr(build, "_compile", None)
+    assert built_library().path == library
 
 
 def test_processes_that_start_together_compile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
