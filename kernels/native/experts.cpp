@@ -113,12 +113,12 @@ struct Group {
     }
 };
 
-// (up + 1) * gate * sigmoid(slope * gate), with both within the limit.
+// (up + 1) * gate * sigmoid(slope * gate), with both within the limit. NaN stays NaN, by the order of what is compared.
 template <typename T>
 void bound(const T* both, T* out, int64_t size, float slope, float limit) {
     for (int64_t i = 0; i < size; i++) {
         const float gate = std::min(widen(both[i]), limit);
-        const float up = std::max(-limit, std::min(widen(both[size + i]), limit));
+        const float up = std::max(std::min(widen(both[size + i]), limit), -limit);
         const Floats closed = exponential(splat(std::min(-slope * gate, 88.0f)));
         narrow((up + 1.0f) * gate / (1.0f + closed[0]), out + i);
     }

@@ -10,9 +10,10 @@
 constexpr double LOG2_E = 1.4426950408889634;
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
-// 2^x for x up to 0, with an error of 1.7e-7 of it; 0 below -126.5. (A polynomial of least error, exactly 1 at 0.)
+// 2^x for x up to 0, with an error of 1.7e-7 of it; 0 below -126.5, NaN of NaN: a weight of 0 would hide it. (A polynomial
+// of least error, exactly 1 at 0.)
 inline Floats power_of_two(Floats x) {
-    x = larger(x, splat(-127.0f));
+    x = larger(splat(-127.0f), x);
     const Floats magic = splat(12582912.0f + 127.0f);  // 1.5 * 2^23: adding it rounds to a whole number,
     const Floats moved = x + magic;                    // which with 127 are the exponent's bits
     const Floats r = x - (moved - magic);

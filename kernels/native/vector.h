@@ -135,6 +135,8 @@ inline float sum(Floats x) {
     return total;
 }
 
+// Of two of which one is NaN, both are the second.
+
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
@@ -159,9 +161,9 @@ inline float largest_size(const X* x, int64_t count) {
     return found + rest;
 }
 
-// The hyperbolic tangent, to a few units in the last place: a rational function of x, as Eigen has it.
+// The hyperbolic tangent, to a few units in the last place: a rational function of x, as Eigen has it. NaN stays NaN.
 inline Floats tangent(Floats x) {
-    x = larger(smaller(x, splat(7.90531110763549805f)), splat(-7.90531110763549805f));
+    x = larger(splat(-7.90531110763549805f), smaller(splat(7.90531110763549805f), x));
     const Floats y = x * x;
     Floats p = splat(-2.76076847742355e-16f);
     p = p * y + 2.00018790482477e-13f;

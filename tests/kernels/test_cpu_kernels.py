@@ -343,6 +343,23 @@ def test_attention_reads_nothing_behind_the_last_position(kernels: CpuKernels, l
     assert torch.equal(kernels.attend(q, keys, keys, where), expected)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("where", ["query", "key"])
+@pytest.mark.parametrize("more", [{}, {"softcap": 3.0}, {"sinks": True}], ids=str)
+def test_attention_hides_nothing_that_is_no_number(
+    kernels: CpuKernels, dtype: torch.dtype, where: str, more: dict
+) -> None:
+    """Weights were 0 where a score was NaN, so that what came out looked sound; soft caps made it the cap."""
+    rule, length, at = LayerAttention(2, 1, 32, 32, **more), 40, 20
+    q, keys, values = (normal(64, heads, 32, dtype=dtype, seed=heads) for heads in (2, 1, 1))
+    (q if where == "query" else keys)[at, :, 3] = torch.nan
+    tables = BlockTables(64, *(torch.tensor([each]) for each in (0, length, 0)), torch.tensor([[0]]))
+    sinks = torch.zeros(2) if rule.sinks else None
+    out = kernels.attend(q[:length], keys, values, tables, rule_of(rule), sinks)
+    lost = torch.arange(length) == at if where == "query" else torch.arange(length) >= at
+    assert out[lost].isnan().all() and out[~lost].isfinite().all()
+
+
 RULES = {
     "window": LayerAttention(6, 2, 32, 32, window=40),
     "a window of one position": LayerAttention(4, 4, 16, 16, window=1),

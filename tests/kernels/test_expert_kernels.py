@@ -86,6 +86,22 @@ def test_floats(tokens: int, gate: Bounds | None, dtype, bound, variant_kernels:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("at", [3, INNER + 3], ids=["gate", "up"])
+def test_bounds_do_not_hide_what_is_no_number(
+    at: int, dtype: torch.dtype, variant_kernels: CpuKernels
+) -> None:
+    """An `up` of NaN became the least that there may be."""
+    (gate_up, _, down, _), *_ = weights_of(dtype, biased=False)
+    bias = torch.zeros(2 * INNER, dtype=dtype)
+    bias[at] = torch.nan
+    pack = variant_kernels.pack
+    expert = ExpertWeights(FloatWeights(pack([gate_up]), bias), FloatWeights(pack([down]), None))
+    native = NativeExperts(variant_kernels, [expert], Bounds(1.702, 7.0))
+    found = native(normal(3, SIZE, seed=9).to(dtype), torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, 1))
+    assert found.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("precision", Precision)
 def test_few_bits(precision: Precision, dtype: torch.dtype, variant_kernels: CpuKernels) -> None:
     integers = variant_kernels.integers
