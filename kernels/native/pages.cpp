@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -52,13 +53,17 @@ void turnout_large_pages(void* start, int64_t bytes) {
 void turnout_populate(const int64_t* ranges, int64_t count) {
 #if defined(__linux__)
     const std::vector<int64_t> own(ranges, ranges + 2 * count);
-    std::thread([own] {
+    const auto all = [own] {
         static std::mutex one_at_a_time;
         const std::lock_guard<std::mutex> lock(one_at_a_time);
         setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LESS_URGENT);
         for (size_t i = 0; i < own.size(); i += 2)
             if (!populate((uintptr_t)own[i], (uintptr_t)(own[i] + own[i + 1]))) return;
-    }).detach();
+    };
+    try {
+        std::thread(all).detach();
+    } catch (const std::system_error&) {  // there are no more threads: memory is given as it is written to
+    }
 #else
     (void)ranges, (void)count;
 #endif

@@ -1,5 +1,6 @@
 #include "team.h"
 
+#include <system_error>
 #include <thread>
 
 #include "waiting.h"
@@ -35,6 +36,7 @@ class Team {
     Word calls;   // counts the loops
     Word inside;  // how many threads are in the loop beside its caller, and OPEN while more may enter
     int hired = 0;
+    bool refused = false;  // the system gave no more
     struct {
         int threads, parts;
         int64_t grain;
@@ -44,8 +46,13 @@ class Team {
     Patience patience;
     Part part[MOST_THREADS];
 
+    // Where the system gives fewer, as within a container's limit of processes, these take all turns.
     void hire(int wanted) {
-        for (; hired < wanted; hired++) std::thread(&Team::work, this, hired + 1).detach();
+        try {
+            for (; hired < wanted && !refused; hired++) std::thread(&Team::work, this, hired + 1).detach();
+        } catch (const std::system_error&) {
+            refused = true;
+        }
     }
 
     void take_part(int number) {

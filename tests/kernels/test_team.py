@@ -82,6 +82,30 @@ def test_a_forked_process_computes_without_the_threads_it_did_not_inherit() -> N
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60, env={**os.environ})
 
 
+REFUSED = """
+import os, resource, torch
+from pathlib import Path
+from turnout.kernels import CpuKernels
+from turnout.kernels.build import built_library
+kernels = CpuKernels(built_library())
+packed, x = kernels.pack([torch.ones(1000, 256)]), torch.ones(3, 256)
+torch.set_num_threads(1)
+before = kernels.linear(x, packed, None)
+torch.set_num_threads(4)
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 2**20, resource.RLIM_INFINITY))
+same = torch.equal(kernels.linear(x, packed, None), before)
+kernels.populate([x])
+os._exit(not same)
+"""
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no compiler")
+def test_where_the_system_gives_no_more_threads_those_there_are_compute_all() -> None:
+    """The process ended by std::terminate. Here there is no memory for a thread's stack."""
+    subprocess.run([sys.executable, "-c", REFUSED], check=True, timeout=60, env={**os.environ})
+
+
 @pytest.mark.usefixtures("threads")
 def test_kernels_take_pytorchs_threads_over_and_give_them_back() -> None:
     torch.set_num_threads(3)
