@@ -288,8 +288,10 @@ class CpuKernels:
     def write(self, rows: Tensor, pool: Tensor | StoredVectors, slots: Tensor) -> None:
         """Writes rows into their slots.
 
-        rows: [tokens, heads, dim], of any stride between tokens; pool: a layer's; slots: int64 [tokens].
+        rows: [tokens, heads, dim], copied if a token's do not lie side by side; pool: a layer's; slots: int64
+        [tokens].
         """
+        rows = _side_by_side(rows)
         self.library.turnout_write(
             rows.data_ptr(),
             ctypes.byref(as_stored(pool).struct),
@@ -311,10 +313,11 @@ class CpuKernels:
     ) -> Tensor:
         """Attends with q, by a rule, each chunk to its own context.
 
-        q: [tokens, heads, key_dim], of any stride between tokens; keys, values: a layer's, of kv_heads heads,
-        of one dtype; sinks: float32 [heads]. rule: None: a plain one. Returns [tokens, heads, value_dim] in
-        q's dtype, contiguous.
+        q: [tokens, heads, key_dim], copied if a token's do not lie side by side; keys, values: a layer's, of
+        kv_heads heads, of one dtype; sinks: float32 [heads]. rule: None: a plain one. Returns [tokens, heads,
+        value_dim] in q's dtype, contiguous.
         """
+        q = _side_by_side(q)
         tokens, heads, dim = q.shape
         keys, values = as_stored(keys), as_stored(values)
         if rule is None:
@@ -398,6 +401,11 @@ def _half(x: Tensor) -> bool:
     if x.dtype not in (torch.float32, torch.bfloat16):
         raise TypeError(f"compiled kernels take float32 and bfloat16, not {x.dtype}")
     return x.dtype == torch.bfloat16
+
+
+def _side_by_side(x: Tensor) -> Tensor:
+    """Returns x, [tokens, heads, dim], or a copy of it in which a token's numbers lie side by side."""
+    return x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()
 
 
 def _threads(products: int) -> int:

@@ -344,6 +344,20 @@ def test_attention_reads_nothing_behind_the_last_position(kernels: CpuKernels, l
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_heads_may_come_one_behind_the_other(kernels: CpuKernels, dtype: torch.dtype) -> None:
+    """As a model that transposes them gives them: they were read as if each token's lay side by side."""
+    q, k, v = (normal(4, 20, 32, dtype=dtype, seed=seed).transpose(0, 1) for seed in range(3))
+    keys, values = torch.zeros(2, 32, 4, 32, dtype=dtype)
+    slots = torch.arange(20) + 5
+    kernels.write(k, keys, slots)
+    kernels.write(v, values, slots)
+    assert torch.equal(keys[slots], k) and torch.equal(values[slots], v)
+    tables = BlockTables(32, *(torch.tensor([each]) for each in (0, 20, 0)), torch.tensor([[5]]))
+    expected = kernels.attend(q.contiguous(), keys, values, tables)
+    assert torch.equal(kernels.attend(q, keys, values, tables), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("where", ["query", "key"])
 @pytest.mark.parametrize("more", [{}, {"softcap": 3.0}, {"sinks": True}], ids=str)
 def test_attention_hides_nothing_that_is_no_number(
