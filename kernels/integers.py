@@ -183,7 +183,7 @@ class IntegerKernels:
 
         largest: magnitudes by which rows are rounded, float32 [rows]; None: the largest of each.
         """
-        x = _in_rows(x)
+        x = _in_rows(x, weights)
         rows = x.shape[0]
         out = x.new_empty(rows, weights.outputs)
         self._library.turnout_integer_linear(
@@ -213,7 +213,7 @@ class IntegerKernels:
 
         largest: magnitudes by which all ranks round rows, float32 [rows].
         """
-        x = _in_rows(x)
+        x = _in_rows(x, weights)
         rows = x.shape[0]
         sums = torch.empty(rows, len(weights.numbers) * self.panel, dtype=torch.int32)
         self._library.turnout_integer_exact(
@@ -310,9 +310,11 @@ def adds_integers(weights: IntegerWeights, ranks: int) -> bool:
     return weights.precision is Precision.W8A8 and weights.inputs * ranks <= PIECE_OF_BYTES
 
 
-def _in_rows(x: Tensor) -> Tensor:
+def _in_rows(x: Tensor, weights: IntegerWeights) -> Tensor:
     if x.dtype not in (torch.float32, torch.bfloat16):
         raise TypeError(f"linear layers of few bits take float32 and bfloat16, not {x.dtype}")
+    if x.shape[1] != weights.inputs:
+        raise ValueError(f"{weights.inputs} inputs are expected, not {x.shape[1]}")
     return x if x.stride(1) == 1 else x.contiguous()
 
 

@@ -240,6 +240,15 @@ def test_what_is_no_number_stays_none(
     assert out[[0, 1, 2, 4, 5, 6, 7]].isfinite().all()
 
 
+def test_other_widths_are_refused(kernels: IntegerKernels) -> None:
+    """Which were read past the ends of rows."""
+    packed = eight_bits(kernels, 64, 20)[0]
+    with pytest.raises(ValueError, match="64 inputs are expected, not 63"):
+        kernels.linear(normal(2, 63), packed)
+    with pytest.raises(ValueError, match="64 inputs are expected, not 65"):
+        kernels.sums(normal(2, 65), packed, torch.ones(2))
+
+
 def test_other_numbers_are_refused(kernels: IntegerKernels) -> None:
     packed = eight_bits(kernels, 64, 20)[0]
     with pytest.raises(TypeError, match=r"take float32 and bfloat16, not torch\.float16"):
