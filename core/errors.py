@@ -2,7 +2,7 @@
 
 TurnoutError
 ├── ConfigError            a flag, key or option that cannot be used as given
-│   ├── NoRoom             memory that was asked for and is not free now
+│   ├── NoRoom             memory, threads or processes that the system does not give now
 │   ├── UnknownPlugin      a policy name that is not registered
 │   └── PluginError        a plugin that failed, is misspelt or conflicts with another
 │       └── PolicyError    a policy that gave an invalid answer
@@ -57,6 +57,8 @@ __all__ = [
 
 NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "failed to map segment")
 """What torch and the loader of libraries say where the system gives them no memory."""
+NO_THREADS = ("can't start new thread", "Resource temporarily unavailable")
+"""What Python and libraries say where the system lets them start no thread and no process."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -77,7 +79,8 @@ class ConfigError(TurnoutError):
 
 
 class NoRoom(ConfigError):
-    """Memory that was asked for and is not free now. It may be later, as when another process has ended."""
+    """Memory, threads or processes that the system does not give now. It may later, as when another process
+    has ended."""
 
 
 class UnknownPlugin(ConfigError):
@@ -182,40 +185,51 @@ def describe_error(error: BaseException) -> str:
 def as_plugin_errors(plugin: str) -> Iterator[None]:
     """Turns errors raised in the block, other than TurnoutErrors, into a PluginError that names `plugin`.
 
-    Where the system gave the plugin no memory, the error is `NoRoom`.
+    Where the system gave the plugin no memory or no thread, the error is `NoRoom`.
     """
     try:
         yield
     except (TurnoutError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # as `plugin_errors` has it, such as `sys.exit`
-        if _lacks_memory(error):
-            raise _no_room(plugin, error) from error
+        if lack := _lack(plugin, error):
+            raise NoRoom(lack) from error
         raise PluginError(f"{plugin} failed: {describe_error(error)}") from error
 
 
 @contextmanager
 def as_no_room(who: str) -> Iterator[None]:
-    """Turns the errors of a block to which the system gave no memory into a NoRoom that names `who`."""
+    """Turns the errors of a block to which the system gave no memory, or no thread or process, into a NoRoom
+    that names `who`."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, TurnoutError) or not _lacks_memory(error):
+        if isinstance(error, TurnoutError) or not (lack := _lack(who, error)):
             raise
-        raise _no_room(who, error) from error
+        raise NoRoom(lack) from error
 
 
-def _lacks_memory(error: BaseException) -> bool:
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    told = isinstance(error, RuntimeError | ImportError) and any(text in str(error) for text in NO_MEMORY)
-    return told or isinstance(error, MemoryError)
+def _lack(who: str, error: BaseException) -> str:
+    """Returns what `who` got too little of, and what to do; empty if the error says nothing of the kind."""
+    if _tells(error, errno.ENOMEM, NO_MEMORY) or isinstance(error, MemoryError):
+        return (
+            f"{who} got too little memory ({describe_error(error)}); take a smaller model or --kv-memory, "
+            "free memory, or raise the process's limit (`ulimit -v`)"
+        )
+    # A stream that takes no more now, such as standard output, says how much it has taken.
+    if _tells(error, errno.EAGAIN, NO_THREADS) and not hasattr(error, "characters_written"):
+        return (
+            f"{who} could start no further thread or process ({describe_error(error)}); raise the limit of "
+            "processes (`ulimit -u`, TasksMax= of systemd, --pids-limit of a container)"
+        )
+    return ""
 
 
-def _no_room(who: str, error: BaseException) -> NoRoom:
-    return NoRoom(
-        f"{who} got too little memory ({describe_error(error)}); take a smaller model or --kv-memory, free "
-        "memory, or raise the process's limit (`ulimit -v`)"
+def _tells(error: BaseException, number: int, texts: Sequence[str]) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == number
+    return isinstance(error, RuntimeError | ImportError | ValueError) and any(
+        text in str(error) for text in texts
     )
 
 

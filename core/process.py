@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -16,7 +17,7 @@ from turnout.core.errors import TurnoutError
 __all__ = [
     "STOP_SIGNALS",
     "bar_disabled",
-    "check_descriptors",
+    "check_room",
     "check_temporary_folder",
     "exit_with_parent",
     "exit_with_spawner",
@@ -25,6 +26,7 @@ __all__ = [
     "no_collections",
     "open_standard_streams",
     "quick_turns",
+    "start_thread",
     "stop_signals",
     "stop_signals_blocked",
 ]
@@ -33,8 +35,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C in a terminal, a supervisor's stop, and the end of the terminal."""
 NEW_OBJECTS = 10_000
 """How many more there are until a collection, which looks at them in a millisecond."""
-DESCRIPTORS = 24
-"""More than a channel needs, with its threads' own. ZeroMQ ends the process if it runs out of them."""
+DESCRIPTORS, THREADS = 24, 4
+"""More than a channel needs, with its threads' own. ZeroMQ ends the process if it runs out of either."""
 
 
 @contextmanager
@@ -165,15 +167,32 @@ def _exit_after(wait: Callable[[], object]) -> None:
         wait()
         os._exit(1)
 
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    start_thread(watch, "parent-watch")
 
 
-def check_descriptors() -> None:
-    """Raises OSError unless the process may open `DESCRIPTORS` more files."""
+def start_thread(work: Callable[[], object], name: str) -> threading.Thread:
+    """Starts a thread that the process need not wait for at its end. Raises OSError if the system has no room
+    for it, where Python raises a RuntimeError."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from None
+    return thread
+
+
+def check_room() -> None:
+    """Raises OSError unless the process may open `DESCRIPTORS` more files and start `THREADS` more threads."""
     opened: list[int] = []
+    started: list[threading.Thread] = []
+    over = threading.Event()
     try:
         opened += (os.open(os.devnull, os.O_RDONLY) for _ in range(DESCRIPTORS))
+        started += (start_thread(over.wait, "room") for _ in range(THREADS))
     finally:
+        over.set()
+        for thread in started:
+            thread.join()
         for descriptor in opened:
             os.close(descriptor)
 

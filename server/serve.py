@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ def serve(
     when the server cannot start, or when no engine is left.
     """
     start_logging(LogStyle(server_config.log_level, server_config.log_format), process="server")
+    # Each text is tokenized in one thread; the library would start one for each core, and fail without them.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     check_keys(server_config)
     check_storage(server_config)
     check_open_files(server_config)

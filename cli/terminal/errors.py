@@ -12,7 +12,7 @@ from typing import IO, Any
 import click
 
 from turnout.cli.terminal.printable import printable
-from turnout.core.errors import ConfigError, NoRoom, TurnoutError
+from turnout.core.errors import ConfigError, NoRoom, TurnoutError, as_no_room
 from turnout.core.logs import logs_json
 
 __all__ = ["INTERRUPTED", "reported"]
@@ -46,7 +46,8 @@ class _Failure(click.ClickException):
 def reported() -> Iterator[None]:
     """Turns Turnout's errors into click's, with exit code 2 for a wrong configuration and 1 for a failure."""
     try:
-        yield
+        with as_no_room("the process"):
+            yield
     except TurnoutError as error:
         raise _Failure(error) from error
     except OSError as error:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from turnout.core.interfaces.launcher import Death
-from turnout.core.process import stop_signals_blocked
+from turnout.core.process import start_thread, stop_signals_blocked
 from turnout.plugins.launchers.begun_file import BegunFile
 from turnout.plugins.launchers.exit_codes import OomKills, death_of
 
@@ -44,7 +44,11 @@ class Child:
         inherited = [*inherited, *(() if begun is None else (begun.fd,))]
         with stop_signals_blocked():
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited)
-        threading.Thread(target=self._wait, args=(death,), name="child-wait", daemon=True).start()
+        try:
+            start_thread(partial(self._wait, death), "child-wait")
+        except OSError:
+            self.kill()
+            raise
 
     @property
     def pid(self) -> int:

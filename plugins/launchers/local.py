@@ -54,12 +54,15 @@ class LocalEngine(LaunchedEngine):
         self._numbers = launcher.numbers
         self._number = next(number for number in count() if number not in self._numbers)
         self._folder = tempfile.mkdtemp(prefix="turnout-")  # readable by this user alone
+        begun = None
         try:
             url = _url(self._folder)
             begun = BegunFile()
             self._child = Child([*launcher.command(order, url), f"--begun={begun.fd}"], self.death, begun)
         except OSError:
             self.connected()
+            if begun is not None:
+                begun.close()
             raise
         self._numbers.add(self._number)
         self._over = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -10,7 +9,7 @@ from typing import TypeVar
 from turnout.core import limits
 from turnout.core.errors import Overloaded
 from turnout.models.checkpoints.malloc_trim import MallocTrim
-from turnout.server.http.bodies.turns import Turns
+from turnout.server.http.bodies.turns import Turns, done_in
 
 __all__ = ["TextPool"]
 
@@ -45,7 +44,7 @@ class TextPool:
         self._waiting += 1
         try:
             if size < LONG:
-                return await asyncio.get_running_loop().run_in_executor(self._short, work)
+                return await done_in(self._short, work)
             async with self._long.turn(size, bounded=bounded):
                 return await self._long.run(lambda: self._trimmed(size, work))
         finally:

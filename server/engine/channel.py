@@ -18,7 +18,7 @@ import msgspec
 import zmq
 
 from turnout.core.interfaces.launcher import Death
-from turnout.core.process import check_descriptors
+from turnout.core.process import check_room
 from turnout.core.types.messages import Command, Event, Shutdown
 from turnout.core.types.messages.reading import event_reader
 
@@ -80,7 +80,7 @@ class ServerChannel:
 
     def __init__(self, url: str) -> None:
         """`url`: the address to bind. Raises OSError if the system has no room for it."""
-        check_descriptors()
+        check_room()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._encoder = msgspec.msgpack.Encoder()
         self._reader = event_reader()

@@ -29,7 +29,13 @@ from turnout.core.errors import (
 from turnout.core.loading_progress import progress_to
 from turnout.core.logs import LogStyle, start_logging
 from turnout.core.plugin_faults import blamed, fault_message, plugin_errors
-from turnout.core.process import exit_with_parent, freeze_garbage, ignore_stop_signals, open_standard_streams
+from turnout.core.process import (
+    check_room,
+    exit_with_parent,
+    freeze_garbage,
+    ignore_stop_signals,
+    open_standard_streams,
+)
 from turnout.core.types.messages import Failed, LoadProgress
 from turnout.server.engine.admin_commands import Assembled
 from turnout.server.engine.channel import EngineChannel
@@ -82,8 +88,9 @@ def _arguments() -> argparse.Namespace:
 def _channel(context: zmq.Context[zmq.Socket[bytes]], address: str) -> EngineChannel:
     """The channel to the server. Without it the process ends: nothing else could hear why."""
     try:
+        check_room()
         return EngineChannel(context, address)
-    except zmq.ZMQError as error:
+    except (zmq.ZMQError, OSError) as error:
         logger.critical("the engine has no channel to the server: %s", error)
         sys.exit(1)
 
@@ -92,13 +99,11 @@ def _assemble(factory: str) -> Assembled | None:
     """Build the engine; None if the parent has gone without sending a configuration."""
     with as_no_room("the engine"):
         build = _import(factory)
-    line = sys.stdin.buffer.readline()
-    if not line:
-        return None
-    exit_with_parent()
-    config = EngineConfig.model_validate_json(line)
-    with as_no_room("the engine"):
-        return build(config)
+        line = sys.stdin.buffer.readline()
+        if not line:
+            return None
+        exit_with_parent()
+        return build(EngineConfig.model_validate_json(line))
 
 
 def _may_pass(error: BaseException) -> bool:

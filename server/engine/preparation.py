@@ -49,10 +49,19 @@ class Preparation:
         return list(self._jobs)
 
     def begin(self, request: RequestSpec, work: Sequence[PreparationWork]) -> None:
-        """Start the work of a request. Raises Overloaded if too many requests are being prepared."""
+        """Start the work of a request. Raises Overloaded if too many requests are being prepared, or the
+        system has no room for another thread."""
         if len(self._jobs) >= self._limit and request.resume is None:
             raise Overloaded(f"{self._limit} requests are being prepared already; try again later")
-        self._jobs[request.id] = _Job(request, work, self._threads.submit(_do, work))
+        try:
+            done = self._threads.submit(_do, work)
+        except RuntimeError as error:
+            for item in work:  # it is in the executor's queue
+                item.cancel()
+            raise Overloaded(
+                f"no thread can be started to prepare the request: {error}; try again"
+            ) from error
+        self._jobs[request.id] = _Job(request, work, done)
 
     def cancel(self, request_id: str, index: int | None = None) -> bool:
         """Drop a request, or one of its choices; returns whether others of them are still to come.

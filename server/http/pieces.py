@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
@@ -14,6 +13,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from turnout.core.errors import Overloaded
+from turnout.server.http.bodies.turns import done_in
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import error_code
 from turnout.server.http.records.record import note_error
@@ -42,7 +42,7 @@ class PieceThread:
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work`, done in the thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await done_in(self._thread, work)
 
     async def made(self, pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
         """The same bytes, in pieces of some size."""

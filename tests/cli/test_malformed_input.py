@@ -74,6 +74,21 @@ def test_a_process_that_may_open_no_more_files() -> None:
     )
 
 
+def test_a_process_that_may_start_no_more_threads() -> None:
+    """A container's limit of pids was a traceback of asyncio's, and did not name the limit."""
+
+    def exhausted() -> None:
+        raise RuntimeError("can't start new thread")
+
+    group = LazyGroup("turnout", lazy={"serve": LazyCommand("", "")})
+    group.get_command = lambda ctx, name: click.Command(name, callback=exhausted)  # type: ignore[method-assign]
+    done = CliRunner().invoke(group, ["serve"])
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit)
+    assert re.fullmatch(
+        r"Error: the process could start no further thread or process .*`ulimit -u`.*\n", done.stderr
+    )
+
+
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 def test_a_pipe_that_is_not_utf8(fake_server: FakeServer, errors: str) -> None:
     """Python reads it either way, by locale: what it let through could not be encoded when it was sent."""

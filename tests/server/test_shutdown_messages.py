@@ -62,7 +62,34 @@ def test_too_little_memory_is_no_fault_of_a_plugin(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a bug"), ModelError("config.json is missing")])
+@pytest.mark.parametrize("blame", [as_plugin_errors, as_no_room])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        BlockingIOError(11, "Resource temporarily unavailable"),
+        ValueError("Resource temporarily unavailable (os error 11)"),
+    ],
+    ids=["Python's", "the system's", "Rust's"],
+)
+def test_too_few_threads_are_no_fault_of_a_plugin(
+    blame: Callable[[str], AbstractContextManager[None]], error: Exception
+) -> None:
+    """Under a container's limit of pids it was a PluginError, or a traceback of asyncio."""
+    told = r"^theirs could start no further thread or process \(.*`ulimit -u`.*\)$"
+    with pytest.raises(NoRoom, match=told), blame("theirs"):
+        raise error
+
+
+class Full(BlockingIOError):
+    """Of a standard output that does not wait for its reader."""
+
+    characters_written = 3
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a bug"), ModelError("config.json is missing"), Full(11, "would block")]
+)
 def test_other_errors_stay_as_they_are(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, as_no_room("the engine"):
         raise error

@@ -20,7 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.interfaces.launcher import Death, EngineAddress
-from turnout.core.process import check_descriptors
+from turnout.core.process import check_room
 from turnout.core.types.messages import Command, Delta, Event, Submit
 from turnout.core.types.messages.reading import event_reader
 from turnout.core.types.request import RequestSpec, Timing
@@ -62,7 +62,7 @@ class WorkerLink:
     def __init__(self, address: EngineAddress, clock: Clock = monotonic) -> None:
         """Raises OSError if the system has no room for it."""
         assert address.keys is not None
-        check_descriptors()
+        check_room()
         self.death: Death | None = None
         """How the engine, or the connection to it, was lost."""
         self._url, self._clock = address.url, clock

@@ -16,7 +16,7 @@ import msgspec
 import zmq
 
 from turnout.core.clock import monotonic
-from turnout.core.process import check_descriptors
+from turnout.core.process import check_room
 from turnout.core.types.messages.reading import MessageReader
 
 __all__ = ["Wire"]
@@ -41,7 +41,7 @@ class Wire(Generic[Said, Heard]):
 
         Raises OSError if the system has no room for it.
         """
-        check_descriptors()
+        check_room()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._encoder = msgspec.msgpack.Encoder()
         self._reader: MessageReader[Heard] = MessageReader(heard)

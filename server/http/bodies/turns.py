@@ -13,9 +13,19 @@ from typing import TypeVar
 from turnout.core.errors import Overloaded
 from turnout.core.limits import Limit
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "done_in"]
 
 T = TypeVar("T")
+
+
+async def done_in(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """The result of `work`, done in one of the threads. Raises Overloaded if the system has no room for one,
+    each of which is started when it is first needed."""
+    try:
+        result = asyncio.get_running_loop().run_in_executor(threads, work)
+    except RuntimeError as error:
+        raise Overloaded(f"no thread can be started for the request: {error}; try again later") from error
+    return await result
 
 
 class Turns:
@@ -43,7 +53,7 @@ class Turns:
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work`, done in the thread; to be called within a turn."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await done_in(self._thread, work)
 
     async def _wait(self, size: int, bounded: bool) -> None:
         if not self._busy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -88,6 +89,22 @@ def test_an_engine_that_still_imports_takes_no_notice_of_ctrl_c(capfd: pytest.Ca
     engine.kill()
     assert "SIGKILL" in engine.death.result(10).how
     assert not capfd.readouterr().err
+
+
+def test_an_engine_that_no_thread_can_watch_is_ended(
+    monkeypatch: pytest.MonkeyPatch, launcher: Keeping
+) -> None:
+    """A RuntimeError, which nothing that starts engines expects, left its process behind."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(BlockingIOError):
+        launcher.engine("a")
+    assert not launcher.numbers
+    with pytest.raises(ChildProcessError):  # there is none
+        os.waitpid(-1, os.WNOHANG)
 
 
 def signals(pid: int, kind: str) -> set[int]:

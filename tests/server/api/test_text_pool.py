@@ -26,6 +26,20 @@ def test_short_texts_wait_for_no_long_one() -> None:
     assert asyncio.run(main()).startswith("short-texts")
 
 
+@pytest.mark.parametrize("size", [1, LONG])
+def test_a_text_for_which_no_thread_can_be_started_is_refused(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Under a container's limit of pids it was an internal error, with a traceback."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Overloaded, match="can't start new thread; try again later"):
+        asyncio.run(TextPool().run(size, list))
+
+
 def test_of_long_texts_the_shortest_is_next() -> None:
     """Each takes 200 times its size in memory, so there is one at a time."""
 

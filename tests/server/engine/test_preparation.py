@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,11 +12,13 @@ import pytest
 from running_server import RunningServer, Start, eventually
 
 from turnout.config import EngineConfig
+from turnout.core.errors import Overloaded
 from turnout.core.types.messages import Abort, Command, Delta, Event, Shutdown, Submit
 from turnout.core.types.request import RequestSpec, Resumption
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.server.engine.loop import EngineLoop
+from turnout.server.engine.preparation import Preparation
 from turnout.server.engine.streams.request_stream import RequestStream
 
 COMPLETIONS = "/v1/completions"
@@ -150,3 +153,31 @@ def test_a_request_whose_last_choice_ends_meanwhile_is_dropped() -> None:
     wire = Wire(Submit(spec), Abort("r", 1, timing=True), Shutdown())
     EngineLoop(echo_engine.build(EngineConfig()), wire).run()
     assert wire.sent == [Delta(request_id="r", index=1, finish_reason="abort")]
+
+
+class Work:
+    cancelled = False
+
+    def __call__(self) -> None:
+        assert self.cancelled
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_a_request_for_which_no_thread_can_be_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine ended by the RuntimeError, and with it all other requests."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    preparation, work = Preparation(8), Work()
+    request = RequestSpec(id="r", prompt=[1], params=SamplingParams(), seed=0)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Overloaded, match="can't start new thread; try again"):
+        preparation.begin(request, [work])
+    assert work.cancelled and not preparation.busy
+    monkeypatch.setattr(threading.Thread, "start", start)
+    preparation.begin(request, [work])
+    preparation.close()
