@@ -54,9 +54,12 @@ def remember(config: Mapping[str, Any], found: RememberedDecoder) -> None:
         content = msgspec.json.encode(found)
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, unfinished = tempfile.mkstemp(dir=file.parent)
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-        Path(unfinished).rename(file)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(content)
+            Path(unfinished).rename(file)
+        finally:
+            Path(unfinished).unlink(missing_ok=True)  # of a disk that is full
 
 
 def _file(config: Mapping[str, Any]) -> Path:

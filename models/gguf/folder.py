@@ -67,6 +67,7 @@ def _write(folder: Path, header: GGUFHeader, file: Path, beside: list[Path]) -> 
     texts["generation_config.json"] = _json(generation_config_of(header))
     if beside or header.tokenizer.text("model", "none") != "none":
         texts |= _tokenizer(header, beside)
+    made: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix="unfinished-", dir=folder.parent))
@@ -78,6 +79,8 @@ def _write(folder: Path, header: GGUFHeader, file: Path, beside: list[Path]) -> 
         (made / LINK).symlink_to(file)
         _move(made, folder)
     except OSError as error:
+        if made is not None:  # a disk that is full would get fuller with each attempt
+            shutil.rmtree(made, ignore_errors=True)
         raise ModelError(
             f"{folder.parent} cannot be written ({error.strerror}), where {file.name}'s configuration and "
             "tokenizer go; free space there, or set XDG_CACHE_HOME to another folder"

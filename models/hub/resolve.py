@@ -44,7 +44,10 @@ def resolve_model(name: str, *, revision: str | None = None) -> Path:
 
 
 def _local(name: str, revision: str | None) -> Path | str:
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError:  # of a user that there is not, or one without a home folder
+        return f"no home folder is known for {name.partition('/')[0]}"
     if not os.path.exists(folder):  # False, too, for a name that no file can have
         return f"{folder.absolute()} does not exist"
     if (folder / "config.json").is_file():

@@ -274,3 +274,9 @@ def test_a_local_path_that_is_no_model_says_why(kind: str, tmp_path: Path, monke
     path.mkdir() if kind == "empty folder" else path.write_text("")
     with pytest.raises(ModelError, match=r"holds no config\.json|is a file"):
         resolve.resolve_model(str(path))
+
+
+def test_a_home_folder_that_is_not_known_is_told() -> None:
+    """pathlib's RuntimeError was a traceback; so was ``~/model`` of a user without a name and HOME."""
+    with pytest.raises(ModelError, match="no home folder is known for ~nobody-of-this-name"):
+        resolve.resolve_model("~nobody-of-this-name/model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,16 @@ def started(config: dict[str, Any] = CONFIG) -> tuple[TransformersAdapter, Model
 
 def refuse(*_: object) -> None:
     raise AssertionError("it was tried again")
+
+
+def test_a_full_disk_does_not_get_fuller_with_each_start(cache: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        started()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert cache.is_dir() and not list(cache.iterdir())
 
 
 def test_the_second_start_tries_nothing_and_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

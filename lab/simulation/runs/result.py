@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.simulation.traffic import Traffic
 
 __all__ = ["SimulationResult", "divisible", "simulate"]
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int], None]
 """Called with the number of further requests that have ended."""
@@ -83,6 +86,9 @@ def simulate(
     Raises ConfigError for what cannot work.
     """
     outcome = SimulationResult(Accumulator(goodput))
+    if workers > 1 and (why := _alone()):
+        logger.warning("one process simulates, as several cannot share their work: %s", why)
+        workers = 1
     registry = Registry.of(simulation.config)
     router = registry.create("router", simulation.router)
     if simulation.replicas == 1 or not divisible(simulation, router):
@@ -98,6 +104,15 @@ def simulate(
         outcome.merge(part)
         progress(len(share))
     return outcome
+
+
+def _alone() -> str:
+    """Why no pool of processes can be made, as where /dev/shm cannot be written; empty: it can."""
+    try:
+        get_context("spawn").Lock()
+    except (OSError, ImportError) as error:
+        return str(error)
+    return ""
 
 
 def divisible(simulation: Simulation, router: Router) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
@@ -144,6 +145,20 @@ def test_several_processes_find_the_same(router: str) -> None:
     two = simulate(simulation, workers=2, goodput=Goodput({"ttft": 50.0}), progress=told.append)
     assert two.summary == one.summary
     assert two.totals == one.totals and sum(told) == 60
+
+
+def test_one_process_simulates_where_several_cannot_share_their_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where /dev/shm cannot be written, `turnout simulate` ended with multiprocessing's traceback."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refuse)
+    simulation = simulation_of(jobs(8, 9.0), replicas=2, router="round-robin")
+    assert simulate(simulation, workers=2).summary == simulate(simulation).summary
+    assert "one process simulates, as several cannot share their work: [Errno 30]" in caplog.text
 
 
 def test_what_hangs_together_is_not_divided() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import struct
 from collections.abc import Callable
@@ -119,6 +120,20 @@ def test_a_folder_with_one_file_is_the_file(gguf_file: GGUF, tmp_path: Path) -> 
     (alone / "other.gguf").touch()
     with pytest.raises(ModelError, match=r"holds 2 GGUF files; name one, such as .*model-Q8_0.gguf"):
         resolve_model(str(alone))
+
+
+def test_a_full_disk_does_not_get_fuller_with_each_attempt(gguf_file: GGUF, tmp_path: Path) -> None:
+    """Each left a folder behind, with what it had written of a tokenizer."""
+    file = gguf_file()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(ModelError, match=r"gguf cannot be written \(File too large\)"):
+            resolve_model(str(file))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list((tmp_path / "cache").rglob("unfinished-*"))
+    assert (resolve_model(str(file)) / "config.json").is_file()
 
 
 def test_a_changed_file_is_read_anew(gguf_file: GGUF) -> None:
