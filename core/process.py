@@ -182,7 +182,7 @@ def start_thread(work: Callable[[], object], name: str) -> threading.Thread:
 
 
 def check_room() -> None:
-    """Raises OSError unless the process may open `DESCRIPTORS` more files and start `THREADS` more threads."""
+    """Raises OSError unless the process may open `DESCRIPTORS` more files and start `THREADS` threads."""
     opened: list[int] = []
     started: list[threading.Thread] = []
     over = threading.Event()

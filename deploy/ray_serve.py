@@ -14,6 +14,7 @@ from typing import Any
 from ray import serve
 
 from turnout.config import EngineConfig, ServerConfig
+from turnout.core.errors import EngineGone
 from turnout.core.registry.registry import Registry
 from turnout.models.hub.resolve import resolve_model
 from turnout.server.app import create_app
@@ -39,12 +40,19 @@ class Ingress:
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
             return
-        await receive()
         await self._start()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self._arms.close()
-        await send({"type": "lifespan.shutdown.complete"})
+
+        async def tell(message: Any) -> None:
+            if message["type"] != "lifespan.startup.complete":
+                await self._arms.close()
+            await send(message)
+
+        await self._app(scope, receive, tell)
+
+    def check(self) -> None:
+        """Raises EngineGone once no engine is left."""
+        if (failure := self._arms.failure) is not None:
+            raise EngineGone(failure)
 
     async def _start(self) -> None:
         registry = Registry.of(self._engine)
@@ -79,5 +87,9 @@ def turnout(options: dict[str, str]) -> serve.Application:
     @serve.ingress(Ingress(engine))
     class Turnout:
         """Its requests go to the application above."""
+
+        async def check_health(self) -> None:
+            """Called by Ray now and then, which replaces a replica where this raises."""
+            self.app.check()  # type: ignore[attr-defined]  # of Ray's own class, which this becomes a part of
 
     return Turnout.bind()

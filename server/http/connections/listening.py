@@ -99,7 +99,8 @@ def _remove_stale(path: Path) -> None:
         return
     if not stat.S_ISSOCK(path.stat().st_mode):
         raise TurnoutError(f"cannot listen on {path}: it is a file, and no socket; choose another with --uds")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(BlockingIOError):
+        probe.setblocking(False)  # one that hangs has a full queue, in which this would wait
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:

@@ -54,7 +54,10 @@ class Certificates:
         """Look for changed files until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            await asyncio.to_thread(self.renew)
+            try:
+                await asyncio.to_thread(self.renew)
+            except Exception:  # no thread can be started, or a file has gone while it was read
+                logger.exception("the certificate could not be read again")
 
     def renew(self) -> None:
         """Read the files again if one has changed; while they do not fit together, keep what was read before.

@@ -68,7 +68,10 @@ class Metrics:
         try:
             while True:
                 await asyncio.sleep(self._seconds)
-                await self._send(collect, None)
+                try:
+                    await self._send(collect, None)
+                except Exception:  # no thread can be started, or a front is gone
+                    logger.exception("metrics could not be sent")
         finally:
             await self._send(collect, CLOSE_SECONDS)
             self._exporter.shutdown()

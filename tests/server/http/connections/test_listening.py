@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import ssl
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,32 @@ def test_certificates_that_are_replaced_are_used_without_a_restart(
         assert list(lines)[-2] == "data: [DONE]"
 
 
+def test_certificates_are_read_again_after_one_that_could_not_be(
+    pem: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that went while it was read ended the looking for good, and the certificate ran out."""
+    monkeypatch.setattr(tls, "CHECK_SECONDS", 0.001)
+    read, turns = certificates(ServerConfig(ssl_certfile=pem / "own.crt", ssl_keyfile=pem / "own.key")), []
+    assert read is not None
+
+    def renew() -> None:
+        turns.append(len(turns))
+        if len(turns) == 1:
+            raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(read, "renew", renew)
+
+    async def look() -> None:
+        looking = asyncio.create_task(read.keep_current())
+        while len(turns) < 3 and not looking.done():
+            await asyncio.sleep(0.001)
+        assert not looking.done()
+        looking.cancel()
+
+    asyncio.run(look())
+    assert "the certificate could not be read again" in caplog.text
+
+
 def test_a_certificate_stays_until_another_and_its_key_are_there(
     pem: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,6 +295,22 @@ def test_the_socket_of_a_dead_server_is_replaced_and_goes_at_the_end(tmp_path: P
             pass
         assert path.is_socket()
     assert not path.exists()
+
+
+def test_a_server_that_hangs_holds_up_no_other_that_would_listen_at_its_socket(tmp_path: Path) -> None:
+    """Its queue is full, and to connect to it waited for ever."""
+    path = tmp_path / "a.sock"
+    with socket.socket(socket.AF_UNIX) as hung, ExitStack() as clients:
+        hung.bind(str(path))
+        hung.listen(0)
+        for _ in range(2):
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            with suppress(BlockingIOError):
+                client.connect(str(path))
+        with pytest.raises(TurnoutError, match="another server listens there"):
+            with listening(ServerConfig(uds=path)):
+                pass
 
 
 def test_a_path_that_cannot_be_listened_on_is_told(tmp_path: Path) -> None:

@@ -92,3 +92,26 @@ def test_no_thread_tries_again_after_the_end() -> None:
     for thread in trying:
         thread.join(2.0)
     assert not any(thread.is_alive() for thread in trying)
+
+
+def test_metrics_are_sent_again_after_a_time_when_they_could_not_be(caplog: pytest.LogCaptureFixture) -> None:
+    """The first error ended the sending for good, without a word."""
+    turns: list[int] = []
+
+    async def collect() -> CollectorRegistry:
+        turns.append(len(turns))
+        if len(turns) == 1:
+            raise RuntimeError("can't start new thread")
+        return CollectorRegistry()
+
+    async def run() -> None:
+        running = asyncio.create_task(Metrics(collector.url, {INTERVAL: "50"}).run(collect))
+        while len(turns) < 3 and not running.done():
+            await asyncio.sleep(0.01)
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait([running])
+
+    with receiver() as collector:
+        asyncio.run(run())
+    assert "metrics could not be sent" in caplog.text
