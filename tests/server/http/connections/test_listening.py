@@ -308,9 +308,9 @@ def test_a_server_that_hangs_holds_up_no_other_that_would_listen_at_its_socket(t
             client.setblocking(False)
             with suppress(BlockingIOError):
                 client.connect(str(path))
-        with pytest.raises(TurnoutError, match="another server listens there"):
-            with listening(ServerConfig(uds=path)):
-                pass
+        told = pytest.raises(TurnoutError, match="another server listens there")
+        with told, listening(ServerConfig(uds=path)):
+            pass
 
 
 def test_a_path_that_cannot_be_listened_on_is_told(tmp_path: Path) -> None:
