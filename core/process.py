@@ -11,14 +11,19 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
-from turnout.core.errors import TurnoutError
+from turnout.core.errors import Overloaded, TurnoutError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 __all__ = [
     "STOP_SIGNALS",
     "bar_disabled",
     "check_room",
     "check_temporary_folder",
+    "done_in",
     "exit_with_parent",
     "exit_with_spawner",
     "freeze_garbage",
@@ -37,6 +42,8 @@ NEW_OBJECTS = 10_000
 """How many more there are until a collection, which looks at them in a millisecond."""
 DESCRIPTORS, THREADS = 24, 4
 """More than a channel needs, with its threads' own. ZeroMQ ends the process if it runs out of either."""
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -179,6 +186,18 @@ def start_thread(work: Callable[[], object], name: str) -> threading.Thread:
     except RuntimeError as error:
         raise OSError(errno.EAGAIN, str(error)) from None
     return thread
+
+
+async def done_in(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """The result of `work`, done in one of the threads. Raises Overloaded if the system has no room for one,
+    each of which is started when it is first needed."""
+    import asyncio  # not at the start of what has no event loop
+
+    try:
+        result = asyncio.get_running_loop().run_in_executor(threads, work)
+    except RuntimeError as error:
+        raise Overloaded(f"no thread can be started for the request: {error}; try again later") from error
+    return await result
 
 
 def check_room() -> None:

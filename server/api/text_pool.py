@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from turnout.core import limits
 from turnout.core.errors import Overloaded
+from turnout.core.process import done_in
 from turnout.models.checkpoints.malloc_trim import MallocTrim
-from turnout.server.http.bodies.turns import Turns, done_in
+from turnout.server.http.bodies.turns import Turns
 
 __all__ = ["TextPool"]
 

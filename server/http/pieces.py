@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from turnout.core.errors import Overloaded
-from turnout.server.http.bodies.turns import done_in
+from turnout.core.process import done_in
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import error_code
 from turnout.server.http.records.record import note_error

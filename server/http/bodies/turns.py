@@ -12,20 +12,11 @@ from typing import TypeVar
 
 from turnout.core.errors import Overloaded
 from turnout.core.limits import Limit
+from turnout.core.process import done_in
 
-__all__ = ["Turns", "done_in"]
+__all__ = ["Turns"]
 
 T = TypeVar("T")
-
-
-async def done_in(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """The result of `work`, done in one of the threads. Raises Overloaded if the system has no room for one,
-    each of which is started when it is first needed."""
-    try:
-        result = asyncio.get_running_loop().run_in_executor(threads, work)
-    except RuntimeError as error:
-        raise Overloaded(f"no thread can be started for the request: {error}; try again later") from error
-    return await result
 
 
 class Turns:
