@@ -16,6 +16,7 @@ from turnout.runner.ranks.followers import Follower
 from turnout.runner.ranks.processes import FOLLOWER
 from turnout.runner.ranks.silence import TIMING, Silence, Timing
 from turnout.server.worker.door import Door
+from turnout.server.worker.ranks.frame_queue import FrameQueue
 from turnout.server.worker.ranks.messages import Kind, Order
 
 __all__ = ["RankHost"]
@@ -32,6 +33,7 @@ class _Rank:
     server: bytes
     order: Order
     follower: Follower
+    frames: FrameQueue
     proxy: Silence
     told_to_end: bool = False
 
@@ -86,11 +88,10 @@ class RankHost:
             return
         rank.proxy.heard()
         if kind == Kind.FRAME:
-            with suppress(OSError):  # its end is noticed elsewhere
-                rank.follower.frames.send(content)
+            rank.frames.put(content)
         elif kind == Kind.END:
             rank.told_to_end = True
-            rank.follower.frames.close()
+            rank.frames.end()
 
     def _start(self, server: bytes, content: bytes) -> None:
         try:
@@ -102,25 +103,36 @@ class RankHost:
             why = f"is of Turnout {own_version()}, and rank 0 of {order.version}; install the same version"
             self._tell(server, Kind.REFUSED, why.encode())
             return
+        try:
+            rank = self._begun(server, order)
+        except OSError as error:
+            self._tell(server, Kind.REFUSED, f"has no room for a process: {error}".encode())
+            self._leave_meeting(order.engine)
+            return
+        logger.info("rank %d of %d has begun, for an engine at %s", order.rank, order.size, order.network)
+        self._tell(server, Kind.BEGUN, b"")
+        rank.proxy.heard()
+        self._ranks[server] = rank
+        follower = rank.follower
+        self._selector.register(follower.words, selectors.EVENT_READ)
+        assert follower.process is not None
+        assert follower.process.stderr is not None
+        self._selector.register(follower.process.stderr, selectors.EVENT_READ, rank)
+
+    def _begun(self, server: bytes, order: Order) -> _Rank:
+        """Starts a follower. Raises OSError where the system has no room for it."""
         meeting = self._meetings.get(order.engine) or Meeting.on_this_machine()
         self._meetings[order.engine] = meeting
         timing = self._timing._replace(beat=order.beat)
         network = [f"--network={order.network}"]
         follower = Follower(self._module, order.rank, order.size, meeting, timing, network)
-        rank = _Rank(server, order, follower, Silence(timing))
         try:
             follower.start(order.config)
-        except OSError as error:
-            self._tell(server, Kind.REFUSED, f"has no room for a process: {error}".encode())
-            self._close(rank)
-            return
-        logger.info("rank %d of %d has begun, for an engine at %s", order.rank, order.size, order.network)
-        rank.proxy.heard()
-        self._ranks[server] = rank
-        self._selector.register(follower.words, selectors.EVENT_READ)
-        assert follower.process is not None
-        assert follower.process.stderr is not None
-        self._selector.register(follower.process.stderr, selectors.EVENT_READ, rank)
+            return _Rank(server, order, follower, FrameQueue(follower.frames), Silence(timing))
+        except OSError:
+            follower.kill()
+            follower.close()
+            raise
 
     # -------------------------------------------------------------- from followers
 
@@ -153,10 +165,12 @@ class RankHost:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(file)  # type: ignore[arg-type]
         self._ranks.pop(rank.server, None)
-        self._close(rank)
-
-    def _close(self, rank: _Rank) -> None:
+        rank.frames.close()
         rank.follower.close()
-        engine = rank.order.engine
-        if all(other.order.engine != engine for other in self._ranks.values()):
-            self._meetings.pop(engine).close()
+        self._leave_meeting(rank.order.engine)
+
+    def _leave_meeting(self, engine: str) -> None:
+        """Lets go of where an engine's ranks meet, if it has none left here."""
+        left = any(other.order.engine == engine for other in self._ranks.values())
+        if not left and (meeting := self._meetings.pop(engine, None)) is not None:
+            meeting.close()

@@ -20,6 +20,8 @@ class Kind(bytes, Enum):
     """From a proxy: rank 0's machine is there."""
     END = b"end"
     """From a proxy: no more frames come."""
+    BEGUN = b"begun"
+    """The follower's process has been started. It says nothing before it has loaded libraries."""
     WORD = b"word"
     """From a follower; without content a sign of life."""
     GONE = b"gone"

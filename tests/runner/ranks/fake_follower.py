@@ -9,6 +9,7 @@ import time
 from turnout.core.errors import ModelError
 from turnout.runner.ranks.follower_channel import follower_channel
 
+time.sleep(float(os.environ.get("FAKE_FOLLOWER_LOADS", "0")))  # libraries, in its place
 with follower_channel() as channel:
     config = channel.config
     part = f"part {config.cpu_engine} of {config.cpu_engines}, {len(os.sched_getaffinity(0))} cores"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -10,16 +11,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import psutil
 import pytest
 
 from turnout.config import EngineConfig
 from turnout.core.errors import RankLost
+from turnout.core.version import own_version
+from turnout.runner.ranks import followers, processes
 from turnout.runner.ranks.hosts import RankHosts
 from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.silence import Timing
+from turnout.server.worker.door import Door
 from turnout.server.worker.keys import kept_keys
+from turnout.server.worker.ranks.host import RankHost
+from turnout.server.worker.ranks.messages import Kind, Order
 
 FAKES = Path(__file__).parents[3] / "runner" / "ranks"
 TIMING = Timing(beat=0.1, silent=4.0, exiting=1.0)
@@ -103,6 +111,67 @@ def test_frames_and_words_come_whole_and_in_order(machine, tmp_path: Path) -> No
         assert [ranks.receive(60).text for _ in sent] == sent
     eventually(lambda: not there.followers())
     assert there.process.is_running(), "it waits for the next engine"
+
+
+def test_a_rank_that_reads_no_frames_holds_up_no_other_there(machine, tmp_path: Path) -> None:
+    """One of a later stage computes for long. What it had not read blocked the worker, which passed on
+    nothing of any rank, of no engine: all were lost after ten seconds."""
+    there = machine("127.0.0.2")
+    with begun(tmp_path / "keys", there, each=2) as ranks:
+        for _ in range(3):
+            ranks.receive(60)
+        ranks.send(b"2 linger")
+        for number in range(3):
+            ranks.send(b"3 echo " + b"%d" % number * 1_000_000)
+            assert ranks.receive(60) == (3, b"%d" % number * 1_000_000)
+    eventually(lambda: not there.followers())
+    assert there.process.is_running()
+
+
+def test_a_follower_that_loads_for_long_has_been_started(
+    machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries come from a slow disk. It was said after half a minute that no worker answers."""
+    monkeypatch.setenv("FAKE_FOLLOWER_LOADS", "3")
+    monkeypatch.setattr(processes, "ELSEWHERE", "impatient_proxy")
+    there = machine("127.0.0.2")
+    with begun(tmp_path / "keys", there) as ranks:
+        assert ranks.receive(60).rank == 1
+
+
+class Listening:
+    """A door in whose place orders come, and that notes what is told."""
+
+    def __init__(self) -> None:
+        self.fd, self._bell = os.pipe()
+        self.told: list[tuple[bytes, bytes, bytes]] = []
+
+    def messages(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        order = Order(own_version(), "engine", 1, 2, "tcp://127.0.0.1:1", 0.1, "{}")
+        yield b"proxy", Kind.START, msgspec.json.encode(order)
+
+    def send(self, server: bytes, kind: bytes, content: bytes) -> None:
+        self.told.append((server, kind, content))
+
+    def close(self) -> None:
+        os.close(self.fd)
+        os.close(self._bell)
+
+
+@pytest.mark.parametrize("lacks", ["memfd_create", "socketpair"])
+def test_a_worker_without_descriptors_refuses_a_rank(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended, and with it the ranks of all engines that it had."""
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os if lacks == "memfd_create" else followers.socket, lacks, none_left)
+    door = Listening()
+    turns = iter([False, False, True])
+    RankHost(cast(Door, door), TIMING, "fake_follower").run(lambda: next(turns))
+    refusal = (b"proxy", Kind.REFUSED, b"has no room for a process: [Errno 24] Too many open files")
+    assert door.told == [refusal] * 2
+    door.close()
 
 
 def kill(there: Machine, ranks: Ranks) -> None:
