@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_agreement(new: FleetReplica, replicas: Iterable[FleetReplica], expects: Mapping[str, str]) -> None:
-    """Raise ConfigError, and end the engine, unless a replica that is ready goes with those that serve.
+    """Raise ConfigError, and refuse the engine, unless a replica that is ready goes with those that serve.
 
     One that computes otherwise is warned of: `FleetReplica.same_tokens` keeps streams from it.
 

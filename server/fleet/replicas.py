@@ -205,7 +205,11 @@ class Replicas(FleetReport):
                 raise
             kind = ConfigError if isinstance(error, ConfigError) else EngineGone
             raise kind(f"replica {replica.name}: {error}") from None
-        check_agreement(replica, self.replicas, self.expects)
+        try:
+            check_agreement(replica, self.replicas, self.expects)
+        except ConfigError:
+            await replica.client.close()
+            raise
         replica.started = True
         self.in_background(self._watch(replica))
         return ready

@@ -46,6 +46,8 @@ HEARTBEAT_MS, SILENCE_MS = 2000, 8000
 RETRY_MS = 200
 LINGER_MS = 1000
 """Time to get the last message out."""
+DRIFT = 2e-4
+"""By how much two clocks may run apart, in seconds a second: what crystals may have."""
 GAP = "lost messages on their way"
 EVENTS = (
     zmq.Event.CONNECT_RETRIED
@@ -73,6 +75,8 @@ class WorkerLink:
         """Messages of commands that were sent, and of events that have come."""
         self._ahead = -float("inf")
         """By how much the worker's clock is ahead of this one, at least."""
+        self._noted = clock()
+        """When that was found."""
         self._encoder = msgspec.msgpack.Encoder()
         self._reader = event_reader()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -121,7 +125,8 @@ class WorkerLink:
     def close(self) -> None:
         with contextlib.suppress(AttributeError, zmq.ZMQError):
             self._socket.disable_monitor()
-        self._context.destroy(linger=LINGER_MS if self._welcomed else 0)
+        waits = self._welcomed and self.death is None  # what is left for one that is gone never leaves
+        self._context.destroy(linger=LINGER_MS if waits else 0)
 
     # -------------------------------------------------------------- details
 
@@ -188,8 +193,10 @@ class WorkerLink:
 
     def _note_clock(self, theirs: float) -> None:
         """A message takes time, so the worker's clock is at least as far ahead as it seems; the least delay
-        counts."""
-        self._ahead = max(self._ahead, theirs - self._clock())
+        counts. Unless that was long ago: the clocks may have run apart since."""
+        now = self._clock()
+        self._ahead = max(self._ahead - DRIFT * (now - self._noted), theirs - now)
+        self._noted = now
 
     def _submitted(self, spec: RequestSpec) -> RequestSpec:
         """A request with its times on the worker's clock."""

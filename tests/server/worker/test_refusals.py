@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -152,6 +153,39 @@ def test_times_are_those_of_the_workers_clock(keys: Path, door: Door) -> None:
         here.close()
 
 
+def test_clocks_that_run_apart_are_followed(keys: Path, door: Door) -> None:
+    """By a tenth of a second in twenty minutes: after a day, requests came from nine seconds ahead."""
+    pair, _ = kept_keys(str(keys))
+    now = [1000.0]
+    here = WorkerLink(EngineAddress(door.url, pair), clock=lambda: now[0])
+    try:
+        for _ in range(24 * 60 * 6):
+            now[0] += 10
+            here._note_clock(50_000 + (now[0] - 1000) * (1 - 1e-4))
+        assert here._ahead == pytest.approx(50_000 - 1000 - 8.64, abs=0.02)
+    finally:
+        here.close()
+
+
+def test_a_link_that_is_lost_waits_for_no_last_message(keys: Path, door: Door) -> None:
+    """The server stood still for a second, with the streams of all other engines."""
+    pair, _ = kept_keys(str(keys))
+    here = WorkerLink(EngineAddress(door.url, pair))
+    (hello,) = _awaited(door)
+    door.send(hello[0], Kind.WELCOME, msgspec.json.encode(Welcome(own_version(), 0.0)))
+    eventually(lambda: list(here.receive()) or here._welcomed)
+    door.close()
+
+    def lost() -> bool:
+        here.send(Watch(1.0, anew=False))
+        return not list(here.receive()) and here.death is not None
+
+    eventually(lost)
+    began = time.monotonic()
+    here.close()
+    assert time.monotonic() - began < 0.5
+
+
 @pytest.mark.parametrize(("sent", "missed"), [(1, False), (0, True)], ids=["from the worker", "to it"])
 def test_messages_that_vanish_on_their_way_lose_the_link(
     keys: Path, door: Door, sent: int, missed: bool
@@ -267,6 +301,19 @@ def test_an_engine_that_would_give_other_tokens_is_refused(
     two = worker(), worker(**other)
     with pytest.raises(ConfigError, match=message):
         started(keys, *(each.url for each in two), expects="own")
+
+
+def test_a_worker_whose_engine_is_refused_is_free_for_another_server(
+    worker: StartWorker, connect: Connect
+) -> None:
+    """The server kept its engine, as it kept one that it had started itself, with all its memory."""
+    one, other = worker(), worker(dtype="float32")
+    server = connect(one, admin_key=[])
+    assert server.post("/admin/replicas", action="add", worker=other.url).status_code == 200
+    assert other.says("the server has left")
+    eventually(lambda: server.fleet.named("1").condition == "failed")
+    assert "has another dtype: float32" in str(server.fleet.named("1").client.failure)
+    assert server.post(COMPLETIONS, prompt="ab", max_tokens=3).status_code == 200
 
 
 @pytest.mark.slow
