@@ -113,7 +113,7 @@ class StartedModel:
     def end(self) -> None:
         for fleet in self.fleets:
             fleet.kill()
-        self.places.launcher.close()
+        self.places.close()
 
 
 def found_folders(models: Sequence[ModelConfig]) -> list[Path]:

@@ -96,13 +96,15 @@ class EngineProcess:
             asyncio.get_running_loop().call_soon(self._receive)  # see ServerChannel
 
     async def stop(self, grace: float) -> None:
-        """Ask the process to leave, kill it after `grace` seconds, and clean up."""
-        if not self._over and self._channel is not None and self._channel.leave():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(grace):
-                    await asyncio.shield(asyncio.wrap_future(self._launched.death))
-        await asyncio.to_thread(self._kill)
-        self._close()
+        """Ask the process to leave, kill it after `grace` seconds, or at once if cancelled, and clean up."""
+        try:
+            if not self._over and self._channel is not None and self._channel.leave():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(grace):
+                        await asyncio.shield(asyncio.wrap_future(self._launched.death))
+        finally:
+            await asyncio.to_thread(self._kill)
+            self._close()
 
     def give_up(self, how: str) -> None:
         """Take the process for lost, from outside; `how` is a clause that follows "the process"."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnout.config import EngineConfig, ServerConfig
-from turnout.core.errors import ConfigError
+from turnout.core.errors import ConfigError, as_plugin_errors
 from turnout.core.interfaces.launcher import Launcher
+from turnout.core.plugin_faults import PluginFaults, plugin_errors, title_of
 from turnout.core.registry.registry import Registry
 
 __all__ = ["Places"]
+
+logger = logging.getLogger(__name__)
 
 OF_THE_SERVER = {
     *("model", "revision", "chat_template", "max_waiting", "max_num_seqs"),
@@ -33,10 +37,10 @@ class Places:
 
     @classmethod
     def of(cls, registry: Registry, engine: EngineConfig, server: ServerConfig) -> Places:
-        """Raises ConfigError for options that do not go together."""
+        """Raises ConfigError for options that do not go together, and PluginError where the launcher fails."""
         launcher = _launcher(registry, server)
         if not server.replica:
-            launcher.expect(server.replicas * (2 if server.ab else 1))
+            _expect(launcher, server.replicas * (2 if server.ab else 1))
             workers = _workers(registry, server) if server.replica_key_file and not server.ab else None
             return cls(server.replicas, launcher, workers, ())
         if server.ab:
@@ -48,7 +52,7 @@ class Places:
             _check_options(engine)
         if len({*server.replica}) < len(server.replica):
             raise ConfigError("--replica names a worker twice; a worker serves one replica")
-        launcher.expect(here)
+        _expect(launcher, here)
         return cls(here, launcher, _workers(registry, server), server.replica)
 
     @property
@@ -65,6 +69,18 @@ class Places:
         if self.workers is None:
             raise ConfigError("the server has no keys for workers: start it with --replica-key-file")
         return self.workers
+
+    def close(self) -> None:
+        """Tell the launcher that all its engines have ended; a fault of it is logged."""
+        try:
+            self.launcher.close()
+        except plugin_errors() as error:
+            PluginFaults("launcher", logger).report(self.launcher, "close", error)
+
+
+def _expect(launcher: Launcher, engines: int) -> None:
+    with as_plugin_errors(f"{title_of(launcher, 'launcher')}: expect"):
+        launcher.expect(engines)
 
 
 def _launcher(registry: Registry, server: ServerConfig) -> Launcher:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -10,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from turnout.config import EngineConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import EngineGone, PluginError, TurnoutError
 from turnout.core.interfaces.launcher import Death, EngineAddress, EngineOrder, LaunchedEngine, Launcher
+from turnout.core.registry.registry import Registry
 from turnout.server.engine.client import ProcessClient
+from turnout.server.engine.process import EngineProcess
+from turnout.server.fleet.places import Places
 
 SECONDS = 20.0
 
@@ -127,3 +133,49 @@ def test_a_death_that_is_told_twice_is_one(tmp_path: Path) -> None:
 
     with pytest.raises(EngineGone, match="was killed"):
         _started(engine, dies)
+
+
+class Quitting(Nonsense):
+    def expect(self, engines: int) -> None:
+        sys.exit(3)
+
+    def close(self) -> None:
+        raise ValueError("it is not mine")
+
+
+def test_a_launcher_that_fails_as_it_is_told_what_to_expect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve` ended with its exit code, and said nothing."""
+    registry = Registry.load()
+    monkeypatch.setattr(registry, "create", lambda *_, **__: Quitting(Launched))
+    with pytest.raises(PluginError, match=r"launcher.*Quitting.*: expect failed: SystemExit: 3"):
+        Places.of(registry, EngineConfig(model="none"), ServerConfig())
+
+
+def test_a_launcher_that_fails_at_the_end_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The server ended with a traceback."""
+    Places(1, Quitting(Launched), None, ()).close()
+    (record,) = caplog.records
+    assert re.search(r"launcher.*Quitting.*: close failed: ValueError: it is not mine", record.message)
+
+
+def test_an_engine_whose_end_is_not_waited_for_is_killed(tmp_path: Path) -> None:
+    """A rollout that was paused then left a process that did not leave by itself."""
+    killed = threading.Event()
+
+    class Stuck(Launched):
+        def kill(self) -> None:
+            killed.set()
+
+    async def main() -> None:
+        stuck = Stuck()
+        stuck.address.set_result(EngineAddress(f"ipc://{tmp_path}/s"))
+        process = EngineProcess(Nonsense(lambda: stuck), EngineOrder("none", "info"))
+        process.listen(lambda _: None, lambda _: None)
+        stopping = asyncio.create_task(process.stop(SECONDS))
+        await asyncio.sleep(0.05)
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert killed.is_set()
+
+    asyncio.run(main())
