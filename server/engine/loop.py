@@ -146,6 +146,7 @@ class EngineLoop:
     def _reset(self) -> None:
         self._preparation.cancel_all()
         self._lease.end()
+        self._profiling.close("as its server has left")
         self._interval = EventInterval(self._clock)
         self._engine.abort_all()
         restore(self._assembled, self._scheduler)

@@ -37,7 +37,7 @@ class Places:
 
     @classmethod
     def of(cls, registry: Registry, engine: EngineConfig, server: ServerConfig) -> Places:
-        """Raises ConfigError for options that do not go together, and PluginError where the launcher fails."""
+        """Raises ConfigError for options that do not go together, PluginError where the launcher fails."""
         launcher = _launcher(registry, server)
         if not server.replica:
             _expect(launcher, server.replicas * (2 if server.ab else 1))

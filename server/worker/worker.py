@@ -267,8 +267,10 @@ class Worker:
             given = msgspec.json.decode(changes, type=dict[str, Any]) if changes else {}
             wanted = changed(self._config, given) if changes else self._config
         except (TurnoutError, msgspec.DecodeError) as error:
-            self._tell(Kind.DIED, Death(f"cannot be changed: {error}", fault=False))
-            self._server = None
+            server, self._server = self._server, None
+            if server is not None:
+                death = Death(f"cannot be changed: {error}", fault=False)
+                self._pass_on(server, Kind.DIED, msgspec.json.encode(death))
             return
         logger.info("the server wants another engine: %s", changes or "that of the worker's own options")
         self._changes, self._changed, self._followed = changes, wanted, ""

@@ -62,10 +62,10 @@ class Profiling:
         if self._profile is not None and self._clock() >= self._ends:
             self._write(f"after {MAX_SECONDS:.0f} s, since nothing stopped it")
 
-    def close(self) -> None:
-        """End a profile at the end of the engine."""
+    def close(self, why: str = "at the end of the engine") -> None:
+        """End a profile, if one is being taken."""
         if self._profile is not None:
-            self._write("at the end of the engine")
+            self._write(why)
 
     def _start(self, command: StartProfile) -> Reply:
         if self._profile is not None:

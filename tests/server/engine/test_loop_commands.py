@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from time import sleep
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from turnout.core.engine.recording.profiling import Profiling
 from turnout.core.errors import Overloaded, RequestError
-from turnout.core.types.messages import Command, Delta, Event, Submit
+from turnout.core.types.messages import (
+    Command,
+    Delta,
+    Event,
+    LoadProgress,
+    ProfileFiles,
+    Reply,
+    Reset,
+    StartProfile,
+    Submit,
+)
 from turnout.core.types.request import RequestSpec, Resumption
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.engine.loop import COMMAND_SECONDS, EngineLoop
@@ -138,3 +150,27 @@ def test_a_plugins_refusal_that_cannot_be_sent_harms_no_engine(
     (delta,) = msgspec.msgpack.decode(message, type=list[Event])
     assert (delta.request_id, delta.finish_reason, delta.error_kind) == ("0", "error", kind)
     assert text in delta.error
+
+
+def test_the_profile_of_a_server_that_has_left_ends_with_it(tmp_path: Path) -> None:
+    """The next server of a worker was told that a profile is being taken already, for up to five minutes."""
+
+    class Taken:
+        stopped = False
+
+        def stop(self) -> ProfileFiles:
+            self.stopped = True
+            return ProfileFiles([], [])
+
+    engine: Any = Engine(busy=False)
+    engine.scheduler = SimpleNamespace(kv=SimpleNamespace(prefixes=None))
+    engine.abort_all = lambda: None
+    loop, taken = loop_with(engine, 0), Taken()
+    sent: list[Event] = []
+    loop._channel.send = sent.extend  # type: ignore[method-assign]
+    loop._assembled.ready = LoadProgress(1.0)  # type: ignore[misc, assignment]  # stands for it
+    loop._profiling = Profiling(lambda *_: taken, loop._clock)  # type: ignore[arg-type, return-value]
+    for command in (StartProfile(str(tmp_path)), Reset(), StartProfile(str(tmp_path))):
+        assert loop._carry_out(command)
+    assert taken.stopped
+    assert [event.error for event in sent if isinstance(event, Reply)] == ["", ""]

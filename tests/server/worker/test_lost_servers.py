@@ -44,6 +44,10 @@ class Servers:
         self._says.append((server, Kind.HELLO, msgspec.json.encode(hello)))
         os.write(self._bell, b"!")
 
+    def leave(self, server: bytes) -> None:
+        self._says.append((server, Kind.BYE, b""))
+        os.write(self._bell, b"!")
+
     def messages(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         while self._says:
             yield self._says.pop(0)
@@ -71,16 +75,17 @@ def play(
     monkeypatch: Any,
     story: Callable[[Servers], Awaitable[None]],
     factory: str = "echo_engine:build",
+    servers: type[Servers] = Servers,
     **once: bool,
 ) -> None:
     monkeypatch.setattr(worker_module, "TICK_SECONDS", 60.0)  # so that only what is told notices who has left
 
     async def main() -> None:
-        servers = Servers()
+        door = servers()
         order, config = EngineOrder(factory, "info"), EngineConfig(model=str(folder))
-        running = asyncio.create_task(Worker(cast(Door, servers), order, config, **once).run())
+        running = asyncio.create_task(Worker(cast(Door, door), order, config, **once).run())
         try:
-            await story(servers)
+            await story(door)
         finally:
             running.cancel()
             with suppress(asyncio.CancelledError):
@@ -157,3 +162,23 @@ def test_a_worker_whose_engine_cannot_be_built_says_so(folder: Path, monkeypatch
 
     with pytest.raises(EngineGone):
         play(folder, monkeypatch, story, "echo_engine:nothing_of_this_name")
+
+
+def test_a_server_that_leaves_as_its_changes_are_refused(folder: Path, monkeypatch: Any) -> None:
+    """The next one in line was let in, and then forgotten: it waited for the engine for ever."""
+
+    class Leaving(Servers):
+        def send(self, server: bytes, kind: bytes, content: bytes) -> bool:
+            return (server, kind) != (b"two", Kind.DIED) and super().send(server, kind, content)
+
+    async def story(servers: Servers) -> None:
+        servers.greet(b"one")
+        await servers.are_told(b"one", Kind.EVENTS)
+        servers.greet(b"two", no_such_option=3)
+        await servers.are_told(b"two", Kind.WAIT)
+        servers.greet(b"three")
+        await servers.are_told(b"three", Kind.WAIT)
+        servers.leave(b"one")
+        await servers.are_told(b"three", Kind.EVENTS)
+
+    play(folder, monkeypatch, story, servers=Leaving)
