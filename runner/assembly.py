@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -141,7 +142,8 @@ def build_engine(
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served, gather_rows, scatter_rows)
     shards = None if group is None else group.shards
-    model = load_weights(registry, checkpoint, config.quantization, setup.context, shards=shards)
+    with nullcontext() if group is None else group.blaming():
+        model = load_weights(registry, checkpoint, config.quantization, setup.context, shards=shards)
     if group is not None:
         group.wait_until_loaded(checkpoint_digest(checkpoint))
     observers = build_observers(registry, config)

@@ -183,8 +183,14 @@ class RankZero:
 
     def measure(self, runner: ModelRunner, cache: KVCache, room: int, length: int, chunk: int) -> SwapCosts:
         """Measures what swapping costs, on all ranks at once; `cache` has that room. Raises RankLost."""
-        try:
+        with self.blaming():
             return measure_together(runner, cache, Measuring(room, length, chunk), self.ranks.send)
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Says which rank is lost, and how it ended, where the block fails because of it."""
+        try:
+            yield
         except CollectiveError as error:
             raise self.ranks.verdict(error) from error
 
@@ -238,15 +244,8 @@ class RankedRunner:
         self._runner, self._group = runner, group
 
     def run(self, plan: Plan) -> Logits:
-        with self.blaming():
+        with self._group.blaming():
             return self._runner.run(plan)
-
-    @contextmanager
-    def blaming(self) -> Iterator[None]:
-        try:
-            yield
-        except CollectiveError as error:
-            raise self._group.ranks.verdict(error) from error
 
 
 class RankedPipeline(RankedRunner):
@@ -258,9 +257,9 @@ class RankedPipeline(RankedRunner):
         self.stages = runner.stages
 
     def begin(self, plan: Plan) -> None:
-        with self.blaming():
+        with self._group.blaming():
             self._staged.begin(plan)
 
     def finish(self) -> Logits:
-        with self.blaming():
+        with self._group.blaming():
             return self._staged.finish()

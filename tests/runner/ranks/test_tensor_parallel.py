@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +16,15 @@ from ranked_engines import KV_BYTES, answers, children, engine, kill_the_followe
 
 from turnout import LLM, SamplingParams
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError
+from turnout.core.errors import ConfigError, RankLost
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.models.families import Llama
 from turnout.models.random.shapes import Shape, config_of
+from turnout.runner.ranks import rank_zero
+from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.rank_zero import check_ranks
+
+HERE = Path(__file__).parent
 
 
 def test_two_processes_give_the_tokens_of_one(model):
@@ -153,3 +159,18 @@ def test_what_ranks_cannot_do_is_refused_by_name(options, message, model):
     with pytest.raises(ConfigError, match=message):
         LLM(model=str(model), **options)
     assert children(os.getpid()) == before, "no process was started"
+
+
+class DyingLoading(Ranks):
+    @classmethod
+    def start(cls, *given: Any, **named: Any) -> DyingLoading:
+        return super().start(*given, **{**named, "module": "follower_that_dies_loading"})
+
+
+@pytest.mark.parametrize("quantization", ["none", pytest.param("int8", marks=pytest.mark.slow)])
+def test_a_rank_that_is_lost_while_weights_are_loaded_is_named(quantization, model, monkeypatch):
+    """Where ranks exchange the largest numbers of a layer, it was said that "another rank" is gone."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setattr(rank_zero, "Ranks", DyingLoading)
+    with pytest.raises(RankLost, match="rank 1 of the engine was ended by SIGKILL"):
+        engine(model, 2, quantization=quantization)
