@@ -143,6 +143,7 @@ class Fleet(Replicas):
             replica.client.dismiss(reason)
 
     async def close(self, reason: str = SHUTTING_DOWN) -> None:
+        self.closed = True
         for task in self._tasks:
             task.cancel()
         self._gone.set()

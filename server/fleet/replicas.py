@@ -57,6 +57,8 @@ class Replicas(FleetReport):
         """Replicas are told apart by name from then on, even where one is left."""
         self._ready: Ready | None = None
         self._gone = asyncio.Event()
+        self.closed = False
+        """No engine is started any more."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._departures: set[asyncio.Task[None]] = set()
         """Of them, those that remove or restart a replica."""

@@ -186,7 +186,8 @@ class Rollout:
 
     async def _bring_back(self, old: FleetReplica, ending: asyncio.Task[None], drained: bool) -> None:
         await asyncio.wait({ending})
-        await self._fleet.bring_back(old, drained=drained)
+        if not self._fleet.closed:  # else the step was stopped by that
+            await self._fleet.bring_back(old, drained=drained)
 
     async def _started(
         self, target: Generation, like: FleetReplica | None = None, *, drained: bool

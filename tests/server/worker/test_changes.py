@@ -17,9 +17,15 @@ from echo_engine import STARTS
 from running_server import RunningServer, eventually
 from worker_process import Connect, StartWorker, WorkerProcess
 
+from turnout.config import EngineConfig
 from turnout.core.types.messages import ShowScheduler
+from turnout.plugins.launchers.static import Static
+from turnout.plugins.routers.round_robin import RoundRobin
 from turnout.server.engine import process
+from turnout.server.engine.client import ProcessClient
 from turnout.server.engine.remote import link
+from turnout.server.fleet.fleet import Fleet
+from turnout.server.fleet.replica import ReplicaOrder
 
 REPLICAS, ROLLOUT = "/admin/replicas", "/admin/rollout"
 
@@ -276,3 +282,27 @@ def test_a_rollout_that_stops_between_two_engines_of_a_worker_has_the_old_one_ba
     server.post(ROLLOUT, action="resume")
     assert ended(server)["state"] == "done"
     assert listed(server) == both and schedulers(server) == ["sjf", "sjf"]
+
+
+def test_a_fleet_that_is_closed_during_a_rollout_starts_no_engine(worker: StartWorker, keys: Path) -> None:
+    """What brings the engine of before back was begun by the close, and held the worker from then on."""
+    workers, launcher = [worker(), worker()], Static(str(keys))
+    clients: list[ProcessClient] = []
+
+    def launch(order: ReplicaOrder) -> ProcessClient:
+        clients.append(ProcessClient(launcher=launcher, replica=order.name, place=order.place, restarts=3))
+        return clients[-1]
+
+    async def main() -> None:
+        fleet = Fleet(launch, 0, RoundRobin(), workers=[each.url for each in workers])
+        fleet.configure(EngineConfig(model="echo"))
+        await fleet.start()
+        fleet.roll_out({"max_num_seqs": 7}, 5.0)
+        async with asyncio.timeout(20):
+            while len(clients) < 3:
+                await asyncio.sleep(0.005)
+        await fleet.close()
+        await asyncio.sleep(0.2)
+        assert len(clients) == 3
+
+    asyncio.run(main())
