@@ -337,7 +337,7 @@ REPLICAS = Limit(
 WORKER_MESSAGE = Limit(
     most=64 * 2**20,
     unit="bytes",
-    what="a message to a worker",
+    what="a message to a worker, other than a frame for its ranks",
     answer="the connection is closed",
 )
 WAITING_SERVERS = Limit(

@@ -22,8 +22,18 @@ LINGER_MS = 500
 class Door:
     """For an event loop: `fd` becomes readable when `messages` may have some, once for each change."""
 
-    def __init__(self, listen: str, public: str, secret: str, admits: str) -> None:
-        """`admits`: the public key of servers. Raises ConfigError if `listen` is no address of here."""
+    def __init__(
+        self,
+        listen: str,
+        public: str,
+        secret: str,
+        admits: str,
+        most: int = limits.WORKER_MESSAGE.whole,
+    ) -> None:
+        """`admits`: the public key of servers. `most`: bytes of a message; -1: any number.
+
+        Raises ConfigError if `listen` is no address of here.
+        """
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._guard = admitting(self._context, admits)
         with suppress(OSError):  # it may name an interface instead
@@ -31,7 +41,7 @@ class Door:
         self._socket = secured(self._context.socket(zmq.ROUTER), listen)
         self._socket.router_mandatory = True  # sending says whether a server is there
         self._socket.linger = LINGER_MS
-        self._socket.maxmsgsize = limits.WORKER_MESSAGE.whole
+        self._socket.maxmsgsize = most
         self._socket.curve_server = True
         self._socket.curve_publickey = public.encode()
         self._socket.curve_secretkey = secret.encode()

@@ -19,11 +19,13 @@ from turnout.server.worker.door import Door
 from turnout.server.worker.ranks.frame_queue import FrameQueue
 from turnout.server.worker.ranks.messages import Kind, Order
 
-__all__ = ["RankHost"]
+__all__ = ["ANY_SIZE", "RankHost"]
 
 logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 2.0
+ANY_SIZE = -1
+"""Of messages of rank 0: the frame of a step has the tokens of each sequence that begins in it."""
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from turnout.core.interfaces.launcher import EngineOrder
 from turnout.core.logs import LogStyle, start_logging
 from turnout.server.engine.remote.link import made_pair
 from turnout.server.worker.door import Door
-from turnout.server.worker.ranks.host import RankHost
+from turnout.server.worker.ranks.host import ANY_SIZE, RankHost
 
 __all__ = ["HostedRanks"]
 
@@ -18,7 +18,7 @@ class HostedRanks:
         """`host`: an address of this machine that the engine reaches; `order.public`: the engine's key."""
         start_logging(LogStyle(order.log_level, order.log_format), process="worker", replica=order.replica)
         self.public, secret = made_pair()
-        self._door = Door(f"tcp://{host}:*", self.public, secret, order.public)
+        self._door = Door(f"tcp://{host}:*", self.public, secret, order.public, ANY_SIZE)
         self.url = self._door.url
 
     def run(self) -> None:

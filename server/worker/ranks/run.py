@@ -10,7 +10,7 @@ from turnout.core.logs import LogStyle, start_logging
 from turnout.core.process import stop_signals
 from turnout.server.worker.door import Door
 from turnout.server.worker.keys import kept_keys
-from turnout.server.worker.ranks.host import RankHost
+from turnout.server.worker.ranks.host import ANY_SIZE, RankHost
 
 __all__ = ["run_rank_worker"]
 
@@ -23,7 +23,7 @@ def run_rank_worker(listen: str, key_file: str, log: LogStyle) -> None:
     keys, made = kept_keys(key_file)
     if made:
         logger.info("made %s; copy it to the machine of rank 0 for --rank-key-file", key_file)
-    door = Door(listen, keys.public, keys.secret, keys.public)
+    door = Door(listen, keys.public, keys.secret, keys.public, ANY_SIZE)
     stopped = threading.Event()
     for number in stop_signals():
         signal.signal(number, lambda *_: stopped.set())

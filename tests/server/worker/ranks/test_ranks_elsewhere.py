@@ -35,11 +35,11 @@ RUN = """
 import signal, sys, threading
 from turnout.server.worker.door import Door
 from turnout.server.worker.keys import kept_keys
-from turnout.server.worker.ranks.host import RankHost
+from turnout.server.worker.ranks.host import ANY_SIZE, RankHost
 from turnout.runner.ranks.silence import Timing
 from turnout.server.worker.keys import kept_keys
 keys, _ = kept_keys(sys.argv[2])
-door = Door(sys.argv[1], keys.public, keys.secret, keys.public)
+door = Door(sys.argv[1], keys.public, keys.secret, keys.public, ANY_SIZE)
 stopped = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stopped.set())
 print(door.url, flush=True)
@@ -137,6 +137,16 @@ def test_a_follower_that_loads_for_long_has_been_started(
     there = machine("127.0.0.2")
     with begun(tmp_path / "keys", there) as ranks:
         assert ranks.receive(60).rank == 1
+
+
+@pytest.mark.slow
+def test_a_frame_may_have_any_size(machine, tmp_path: Path) -> None:
+    """A step may begin with a hundred prompts of 100,000 tokens. Above 64 MiB, the connection was closed."""
+    there = machine("127.0.0.2")
+    with begun(tmp_path / "keys", there) as ranks:
+        ranks.receive(60)
+        ranks.send(b"1 echo " + bytes(70 * 2**20))
+        assert len(ranks.receive(60).text) == 70 * 2**20
 
 
 class Listening:
