@@ -31,6 +31,10 @@ class RankHosts:
             return cls((), config.ranks)
         if wrong := [each for each in workers if not is_address(each)]:
             raise ConfigError(f"rank_workers={wrong[0]} is no address of a worker; expected tcp://HOST:PORT")
+        if twice := next((each for each in workers if workers.count(each) > 1), None):
+            raise ConfigError(
+                f"rank_workers names {twice} twice; name each once, since it counts as one machine"
+            )
         listed, machines = ", ".join(workers), 1 + len(workers)
         if config.ranks == 1:
             raise ConfigError(

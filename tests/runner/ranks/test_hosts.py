@@ -55,6 +55,12 @@ def test_what_is_no_address_of_a_worker_is_refused() -> None:
         RankHosts.of(config("tcp://a:7000,tcp://a:99999"))
 
 
+def test_a_worker_that_is_named_twice_is_refused() -> None:
+    """Ranks of both names were given the same GPUs, or the same cores."""
+    with pytest.raises(ConfigError, match=r"rank_workers names tcp://a:7000 twice; name each worker once"):
+        RankHosts.of(config("tcp://a:7000,tcp://a:7000"))
+
+
 def test_an_address_by_which_others_are_reached() -> None:
     assert own_address("127.0.0.2") == "127.0.0.1"
     with pytest.raises(ConfigError, match="no network of this machine reaches nowhere"):
