@@ -15,6 +15,7 @@ last words.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ from turnout.runner.ranks.silence import TIMING, Timing
 from turnout.runner.ranks.watcher import Watcher
 
 __all__ = ["FOLLOWER", "Ranks", "Word", "config_of_rank"]
+
+logger = logging.getLogger(__name__)
 
 FOLLOWER = "turnout.runner.follower.main"
 """The module that a follower's process runs; it enters `follower_channel`."""
@@ -196,7 +199,10 @@ class Ranks:
     def _lose(self, rank: int, why: str) -> None:
         self._lost = RankLost(rank, why)
         for abort in self._aborts:
-            abort()
+            try:
+                abort()
+            except Exception as error:  # those that wait for words, and to send, learn of the loss
+                logger.error("a group of ranks cannot be aborted: %s", error)
         self._loss.set_result(None)
         self._words.put(None)
 

@@ -232,9 +232,11 @@ def _on_device(device: str, opening: Callable[[], Collective]) -> Collective:
 
 def _close(ranks: Ranks, groups: Sequence[Collective]) -> None:
     """The groups first: they may still need where ranks met."""
-    for each in groups:
-        each.close()
-    ranks.close()
+    try:
+        for each in groups:
+            each.close()
+    finally:
+        ranks.close()
 
 
 class RankedRunner:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -18,6 +19,7 @@ from turnout.core.errors import CollectiveError, RankLost
 from turnout.core.interfaces.collective import Collective
 from turnout.runner.memory.numa import run_on
 from turnout.runner.ranks.processes import Ranks, Word, config_of_rank
+from turnout.runner.ranks.rank_zero import _close
 from turnout.runner.ranks.silence import Silence, Timing
 
 HERE = Path(__file__).parent
@@ -112,6 +114,30 @@ def test_a_follower_that_ends_takes_all_along(ranks: Ranks, verb: bytes, words: 
     late = threading.Event()
     ranks.abort_with(late.set)
     assert late.is_set()
+
+
+def test_a_group_that_cannot_be_aborted_hides_no_loss(ranks: Ranks, caplog: pytest.LogCaptureFixture) -> None:
+    """NCCL's may raise where a GPU is gone. Rank 0 waited for a word of the rank that was lost for ever."""
+    aborted = threading.Event()
+
+    def fails() -> None:
+        raise RuntimeError("the communicator is broken")
+
+    ranks.abort_with(fails)
+    ranks.abort_with(aborted.set)
+    os.kill(pids(ranks)[0], signal.SIGKILL)
+    assert "SIGKILL" in str(lost(ranks))
+    assert aborted.is_set() and "cannot be aborted: the communicator is broken" in caplog.text
+
+
+def test_a_group_that_cannot_be_closed_leaves_no_follower(ranks: Ranks) -> None:
+    class Broken:
+        def close(self) -> None:
+            raise RuntimeError("the communicator is broken")
+
+    with pytest.raises(RuntimeError):
+        _close(ranks, [cast(Collective, Broken())])
+    assert not any(map(lives, pids(ranks)))
 
 
 def test_a_follower_that_is_killed_is_noticed_at_once(ranks: Ranks) -> None:
