@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from turnout.core.errors import EngineGone
 from turnout.core.types.messages import AdminCommand, Reply
 
 __all__ = ["ADMIN_TIMEOUT_SECONDS", "Replies"]
+
+logger = logging.getLogger(__name__)
 
 ADMIN_TIMEOUT_SECONDS = 30.0
 """How long an admin command may wait for the step to end."""
@@ -36,9 +39,12 @@ class Replies:
             del self._awaited[command.id]
 
     def take(self, reply: Reply) -> None:
-        """Hand a reply to who sent the command, unless that one has given up waiting."""
+        """Hand a reply to who sent the command. An error that nothing waits for is logged: of a command that
+        was given up, or that an engine which starts anew was to repeat."""
         if (awaited := self._awaited.get(reply.id)) is not None and not awaited.done():
             awaited.set_result(reply)
+        elif reply.error_kind:
+            logger.error("the engine did not carry out what was commanded before: %s", reply.error)
 
     def fail(self, reason: str) -> None:
         """End all that is awaited, because the engine is gone."""

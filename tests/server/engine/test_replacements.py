@@ -17,6 +17,7 @@ from running_server import RunningServer, Start, eventually
 from turnout.core import limits
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.launcher import EngineOrder
+from turnout.core.types.messages import SetScheduler
 from turnout.plugins.launchers.exit_codes import OomKills
 from turnout.plugins.launchers.local import Local, LocalEngine
 from turnout.server.engine import next_engine
@@ -223,3 +224,14 @@ def test_policies_that_fail_whenever_they_are_called_cost_nothing(start: Start) 
         answers = list(pool.map(lambda i: ask(server, f"{i}" * 20, max_tokens=40), range(8)))
     assert [answer.json()["choices"][0]["text"] for answer in answers] == [str(i) * 40 for i in range(8)]
     assert server.client.restarts == 0
+
+
+def test_what_an_engine_does_not_repeat_of_admin_commands_is_told(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As that of a worker which lacks a plugin: it served by another policy, and the log was silent."""
+    server = start(engine_restarts=3)
+    server.fleet.generation.journal.note(SetScheduler("of-a-plugin"))
+    end(server, signal.SIGKILL)
+    assert ask(server).status_code == 200
+    eventually(lambda: "what was commanded before: no scheduler is called 'of-a-plugin'" in caplog.text)
