@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from turnout.core.clock import monotonic
@@ -55,12 +56,13 @@ class Rollout:
         self.reason: str | None = None
         """Why it was undone or has failed."""
         self._fleet = fleet
-        self._task: asyncio.Task[None] | None = None
+        self._steps: list[asyncio.Task[None]] = []
+        """What replaces replicas, the latest last; what was stopped may take a while to end."""
 
     @property
     def busy(self) -> bool:
         """It is replacing replicas now."""
-        return self._task is not None and not self._task.done()
+        return not all(step.done() for step in self._steps)
 
     @property
     def target(self) -> Generation:
@@ -108,19 +110,19 @@ class Rollout:
         self._go("undoing")
 
     def _stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self._steps:
+            self._steps[-1].cancel()
 
     def _go(self, state: RolloutState) -> None:
-        self.state, before = state, self._task
+        self.state, before = state, [step for step in self._steps if not step.done()]
         self._backwards = state == "undoing"
-        self._task = self._fleet.in_background(self._run(before))
+        self._steps = [*before, self._fleet.in_background(self._run(before))]
 
     # -------------------------------------------------------------- the steps
 
-    async def _run(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait({before})
+    async def _run(self, before: Sequence[asyncio.Task[None]]) -> None:
+        if before:
+            await asyncio.wait(before)
         try:
             try:
                 await self._replace_all(self.target)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -17,7 +19,11 @@ from echo_engine import STARTS
 from running_server import RunningServer, Start, eventually
 
 from turnout.cli.main import cli
+from turnout.config import EngineConfig
 from turnout.core.types.messages import ListPrefixes, ShowScheduler
+from turnout.server.engine.admin_journal import AdminJournal
+from turnout.server.fleet.generation import Generation
+from turnout.server.fleet.rollout import Rollout
 
 ROLLOUT, REPLICAS = "/admin/rollout", "/admin/replicas"
 
@@ -248,3 +254,40 @@ def test_the_command_tells_of_each_step(two: RunningServer) -> None:
     assert run(cli, ["rollout", "--url", two.url, "--status"]).output.startswith("undone, 2 of 2 replicas")
     assert run(cli, ["rollout", "--url", two.url]).exit_code == 2
     assert "no answer from" in run(cli, ["rollout", "--url", "localhost:1", "--undo"]).output
+
+
+def test_a_step_that_was_stopped_ends_before_any_other_begins() -> None:
+    """Undone, paused and resumed at once, two steps had the same worker start an engine each."""
+    at_work: list[object] = []
+    most = 0
+
+    class Slow(Rollout):
+        async def _replace_all(self, target: Generation) -> None:
+            nonlocal most
+            at_work.append(target)
+            most = max(most, len(at_work))
+            try:
+                await asyncio.sleep(0.05 if len(tasks) > 1 else 60)
+            finally:
+                await asyncio.shield(asyncio.sleep(0.05))  # the engine of before comes back
+                at_work.pop()
+
+    tasks: list[asyncio.Task[None]] = []
+
+    def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        tasks.append(asyncio.get_running_loop().create_task(work))
+        return tasks[-1]
+
+    async def main() -> None:
+        one = Generation.first(EngineConfig(model="echo"), 1, AdminJournal())
+        fleet: Any = SimpleNamespace(generation=one, in_background=in_background)
+        rollout = Slow(fleet, one, 1.0)
+        rollout.begin()
+        await asyncio.sleep(0.01)
+        for change in (rollout.undo, rollout.pause, rollout.resume):
+            change()
+            await asyncio.sleep(0)
+        await asyncio.wait(tasks)
+        assert rollout.state == "undone" and most == 1
+
+    asyncio.run(main())
