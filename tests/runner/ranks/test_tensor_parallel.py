@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,6 @@ from turnout.models.random.shapes import Shape, config_of
 from turnout.runner.ranks import rank_zero
 from turnout.runner.ranks.processes import Ranks
 from turnout.runner.ranks.rank_zero import check_ranks
-
-HERE = Path(__file__).parent
 
 
 def test_two_processes_give_the_tokens_of_one(model):
@@ -161,16 +158,26 @@ def test_what_ranks_cannot_do_is_refused_by_name(options, message, model):
     assert children(os.getpid()) == before, "no process was started"
 
 
+DIES_LOADING = """
+import os, signal
+from turnout.runner.follower import main as follower
+follower.load_weights = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+follower.main()
+"""
+"""A follower that the system ends while it loads its weights: it has met the others by then."""
+
+
 class DyingLoading(Ranks):
     @classmethod
     def start(cls, *given: Any, **named: Any) -> DyingLoading:
-        return super().start(*given, **{**named, "module": "follower_that_dies_loading"})
+        return super().start(*given, **{**named, "module": "dies_loading"})
 
 
 @pytest.mark.parametrize("quantization", ["none", pytest.param("int8", marks=pytest.mark.slow)])
-def test_a_rank_that_is_lost_while_weights_are_loaded_is_named(quantization, model, monkeypatch):
+def test_a_rank_that_is_lost_while_weights_are_loaded_is_named(quantization, model, monkeypatch, tmp_path):
     """Where ranks exchange the largest numbers of a layer, it was said that "another rank" is gone."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "dies_loading.py").write_text(DIES_LOADING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setattr(rank_zero, "Ranks", DyingLoading)
     with pytest.raises(RankLost, match="rank 1 of the engine was ended by SIGKILL"):
         engine(model, 2, quantization=quantization)
