@@ -205,7 +205,7 @@ class Worker:
                 if kind == Kind.BYE:
                     self._waiting.pop(server, None)
             elif kind == Kind.SENT:
-                self._missed |= msgspec.json.decode(content, type=Sent).commands != self._commands
+                self._missed |= _sent(content) != self._commands
             elif kind == Kind.COMMAND:
                 self._commands += 1
                 if self._state == "serving":
@@ -341,3 +341,11 @@ class Worker:
         """Send to a server; False if it is not there."""
         asyncio.get_running_loop().call_soon(self._from_server)  # see `Door`
         return self._door.send(server, kind, content)
+
+
+def _sent(content: bytes) -> int | None:
+    """How many commands a server says that it has sent; None: that cannot be read."""
+    try:
+        return msgspec.json.decode(content, type=Sent).commands
+    except msgspec.DecodeError:
+        return None

@@ -269,6 +269,7 @@ def test_commands_of_the_engine_s_own_server_that_cannot_be_read_are_left_out(tm
                 b"x" * MIB,
             ):
                 peer.send_multipart([b"command", content])
+                peer.send_multipart([b"sent", content])
             peer.send_multipart([b"bye", b""])
         with worker.with_keys() as peer:
             peer.send_multipart([b"hello", HELLO])
