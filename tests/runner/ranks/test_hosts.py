@@ -57,7 +57,7 @@ def test_what_is_no_address_of_a_worker_is_refused() -> None:
 
 def test_a_worker_that_is_named_twice_is_refused() -> None:
     """Ranks of both names were given the same GPUs, or the same cores."""
-    with pytest.raises(ConfigError, match=r"rank_workers names tcp://a:7000 twice; name each worker once"):
+    with pytest.raises(ConfigError, match=r"rank_workers names tcp://a:7000 twice; name each once"):
         RankHosts.of(config("tcp://a:7000,tcp://a:7000"))
 
 
