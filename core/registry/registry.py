@@ -242,7 +242,9 @@ class Registry:
             if entry.kind == UNKNOWN_KIND and name in (entry.name, entry.distribution):
                 return entry.fault()
         known = self.names(kind)
-        listed = ", ".join(known) or "none (is turnout itself installed? its own come by an entry point)"
+        listed = ", ".join(known) or "none"
+        if not any(entry.state == "ok" for entry in self._entries):
+            listed = "none (is turnout itself installed? its own come by an entry point)"
         return UnknownPlugin(
             f"no {kind} is called {shortened(name)}; known: {listed}{did_you_mean(name, known)}"
             f"{self._broken_note()}"

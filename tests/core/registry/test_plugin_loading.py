@@ -134,6 +134,8 @@ def test_bad_options_name_the_policy(
 def test_unknown_names_list_the_known_and_the_nearest() -> None:
     with pytest.raises(UnknownPlugin, match=r"'fcfz'; known: .*fcfs.*; did you mean 'fcfs'"):
         Registry.load().create("scheduler", "fcfz")
+    with pytest.raises(UnknownPlugin, match=r"no observer is called 'log'; known: none$"):
+        Registry.load().create("observer", "log")  # the package has none of its own
     with pytest.raises(ConfigError, match=r"'schedule'; known: scheduler, .*; did you mean 'scheduler'"):
         Registry.load().names("schedule")
     with pytest.raises(ConfigError, match=r"'schedule'; known: scheduler, .*; did you mean 'scheduler'"):
