@@ -319,8 +319,9 @@ class LLM:
         template, told, tools = format.conversation(messages, offered.described())
         text = self._templates.render(template, told, **tools, **variables)
         wanted, begun = offered.wanted, format.begun(text)
-        form = format.form(wanted, params.structured_outputs, begun)
-        splitter = format.splitter(wanted.tools, begun)
+        asked = params.structured_outputs
+        form = format.form(wanted, asked, begun)
+        splitter = format.splitter(wanted.tools, begun, formed=asked is not None)
         return self._request(
             self.tokenizer.encode(text, add_special_tokens=False),
             msgspec.structs.replace(params, structured_outputs=form),

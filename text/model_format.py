@@ -103,13 +103,18 @@ class ModelFormat:
         regions = (each for each in self.used.regions if each.kind != "text" or not must_call)
         return next((region for region in regions if _is_open(region, text, start)), None)
 
-    def splitter(self, tools: Sequence[Tool], begun: Region | None) -> Callable[[], OutputSplitter] | None:
-        """What makes a splitter for each choice; None: there is nothing to tell apart."""
+    def splitter(
+        self, tools: Sequence[Tool], begun: Region | None, *, formed: bool = False
+    ) -> Callable[[], OutputSplitter] | None:
+        """What makes a splitter for each choice; None: there is nothing to tell apart.
+
+        formed: the client asks for a form of the text.
+        """
         if not tools and not self.used.regions:
             return None
         kind = CustomCallSplitter if any(tool.custom for tool in tools) else OutputSplitter
         format = self._used_with(tools)
-        return lambda: kind(format, tools, begun)
+        return lambda: kind(format, tools, begun, either=formed)
 
     def form(
         self, wanted: Wanted, asked: StructuredOutputs | None, begun: Region | None

@@ -118,13 +118,14 @@ def _prepared(
     prompt = arm.client.packed([*before, *read])
     wanted, said = body.wanted, (body.messages[-1].content or "") if body.continue_final_message else ""
     begun = arm.format.begun(text, said, must_call=body.must_call)
-    form = arm.format.form(wanted, params.structured_outputs, begun)
+    asked = params.structured_outputs
+    form = arm.format.form(wanted, asked, begun)
     params = msgspec.structs.replace(params, structured_outputs=form)
     if as_fits:
         params = fitting(params, limit - len(prompt))
     spec = body.request_spec(id, prompt, params, *client)
     check_logprobs([spec], limit)
-    return _Prepared(spec, arm.format.splitter(wanted.tools, begun))
+    return _Prepared(spec, arm.format.splitter(wanted.tools, begun, formed=asked is not None))
 
 
 def rendered_tokens(templates: TemplateProcesses, arm: ServedArm, body: ChatRequest) -> int:

@@ -9,6 +9,7 @@ from turnout.plugins.formats.harmony import harmony
 from turnout.plugins.formats.hermes import hermes
 from turnout.text.model_format import ModelFormat
 from turnout.text.output.events import Reasoning, Text, merged
+from turnout.text.output.tools import Tool
 from turnout.text.tokenizer import Tokenizer
 
 WELL = "<|start|>assistant<|channel|>final<|message|>Well, "
@@ -41,6 +42,16 @@ def test_the_region_in_which_a_final_message_goes_on(
 def test_a_final_message_does_not_go_on_where_a_tool_must_be_called(bytewise: Tokenizer) -> None:
     format = ModelFormat(bytewise, harmony(), [])
     assert format.begun(WELL, "Well, ", must_call=True) is None
+
+
+def test_a_text_of_a_form_may_hold_a_marker(bytewise: Tokenizer) -> None:
+    """It was read as a call, which the grammar of the text does not hold to its tool's schema."""
+    tool = Tool("f", {"type": "object"})
+    make = ModelFormat(bytewise, hermes(), []).splitter([tool], None, formed=True)
+    assert make is not None
+    said = '{"x": "<tool_call>{"}'
+    splitter = make()
+    assert merged(splitter.feed(said) + splitter.finish()) == [Text(said)]
 
 
 def test_outputs_are_told_apart_by_channels_though_the_template_knows_no_tools(bytewise: Tokenizer) -> None:

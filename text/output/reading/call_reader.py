@@ -29,6 +29,8 @@ class CallReader:
     emit: Callable[[Event], None]
     tools: Mapping[str, Tool]
     """The tools by their names: the schema says what a value without quotes is."""
+    marked: bool = True
+    """A marker shows that it is a call. Without one, only the name of a tool does."""
     begun: bool = field(default=False, init=False)
     """The call has a name, which a client may have been told."""
     _pairs: WholePairs = field(default_factory=WholePairs, init=False)
@@ -118,7 +120,7 @@ class CallReader:
                 raise Malformed
 
     def _begin(self, name: str) -> None:
-        if self.begun or not name:
+        if self.begun or not name or not (self.marked or name in self.tools):
             raise Malformed
         self.begun = True
         self.emit(ToolBegin(self.index, name))

@@ -16,9 +16,16 @@ __all__ = ["CustomCallSplitter"]
 class CustomCallSplitter(OutputSplitter):
     """An `OutputSplitter` whose calls of custom tools have their input in place of arguments."""
 
-    def __init__(self, format: OutputFormat, tools: Sequence[Tool], within: Region | None = None) -> None:
+    def __init__(
+        self,
+        format: OutputFormat,
+        tools: Sequence[Tool],
+        within: Region | None = None,
+        *,
+        either: bool = False,
+    ) -> None:
         """As of `OutputSplitter`."""
-        super().__init__(format, tools, within)
+        super().__init__(format, tools, within, either=either)
         self._custom = frozenset(tool.name for tool in tools if tool.custom)
         self._input: InputReader | None = None
         """Reads the call that is open; None: it is a function's."""

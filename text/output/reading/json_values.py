@@ -9,7 +9,7 @@ from collections.abc import Callable
 from turnout.text.output.reading.source import Malformed, Reading, Source
 from turnout.text.output.reading.values import HALVES
 
-__all__ = ["read_object", "read_string", "skip_value"]
+__all__ = ["read_object", "read_string", "rest_of_string", "skip_value"]
 
 STRUCTURE = re.compile(r'["{}\[\]]')
 """Outside strings, what opens or closes something."""
@@ -33,7 +33,7 @@ def read_object(source: Source, emit: Callable[[str], None]) -> Reading[None]:
         emit(source.take(found.end()))
         mark = found[0]
         if mark == '"':
-            yield from _rest_of_string(source, emit)
+            yield from rest_of_string(source, emit)
         elif mark in "{[":
             depth += 1
         else:
@@ -46,7 +46,7 @@ def read_string(source: Source) -> Reading[str]:
     """Takes a string, and returns what it says. Raises Malformed where none is."""
     pieces: list[str] = []
     yield from source.expect('"')
-    yield from _rest_of_string(source, pieces.append)
+    yield from rest_of_string(source, pieces.append)
     try:
         said: str = json.loads('"' + "".join(pieces), strict=False)
     except ValueError:
@@ -71,7 +71,8 @@ def skip_value(source: Source) -> Reading[None]:
         source.take(found.start())
 
 
-def _rest_of_string(source: Source, emit: Callable[[str], None]) -> Reading[None]:
+def rest_of_string(source: Source, emit: Callable[[str], None]) -> Reading[None]:
+    """Takes a string from behind its opening quote on, with the closing one."""
     while True:
         found = STRING_ENDS.search(source.text)
         if found is None:

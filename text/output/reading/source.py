@@ -51,6 +51,13 @@ class Source:
             self._taken.append(taken)
         return taken
 
+    def put_back(self, text: str) -> None:
+        """Undoes the last `take` in a reader, of this text."""
+        self.text = text + self.text
+        self.position -= len(text)
+        if self._taken is not None and text:
+            self._taken[-1] = self._taken[-1].removesuffix(text)
+
     def remember(self) -> None:
         """Keeps what is taken from now on, for `forget`."""
         self._taken, self._taken_from = [], self.position
@@ -94,8 +101,7 @@ class Source:
         word = yield from self.starts_with(words)
         skipped = self.forget()
         if word is None:
-            self.text = skipped + self.text
-            self.position -= len(skipped)
+            self.put_back(skipped)
         return word
 
     def expect(self, word: str) -> Reading[None]:

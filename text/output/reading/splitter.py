@@ -17,15 +17,24 @@ __all__ = ["OutputSplitter"]
 class OutputSplitter:
     """Turns the text of one choice into events: the same, once joined, however the text is cut."""
 
-    def __init__(self, format: OutputFormat, tools: Iterable[Tool], within: Region | None = None) -> None:
+    def __init__(
+        self,
+        format: OutputFormat,
+        tools: Iterable[Tool],
+        within: Region | None = None,
+        *,
+        either: bool = False,
+    ) -> None:
         """tools: those that the request offers; where there are none, a call is mere text.
 
         within: the region that the prompt ended in, such as the reasoning that a chat template has begun.
+        either: an answer is text or calls, never both, as where its text has a form: markers in it are text.
         """
         self._format = format
         self._tools = {tool.name: tool for tool in tools}
         self._calls = format.calls if self._tools else None
         self._within = within
+        self._either = either and format.outside == "text"
         self._source = Source()
         self._events: list[Event] = []
         self._space = ""
@@ -80,11 +89,11 @@ class OutputSplitter:
             yield from self._region(self._within)
         elif self._format.outside == "text":
             yield from self._opening_region()
-        if self._calls is not None and not self._calls.marker:
+        if self._calls is not None and (self._either or not self._calls.marker):
             yield from self._calls_at_start(self._calls)
         regions = {} if self._format.outside == "text" else {each.open: each for each in self._format.regions}
         markers = list(regions)
-        if self._calls is not None and self._calls.marker:
+        if self._calls is not None and self._calls.marker and not self._either:
             markers.append(self._calls.marker)
         show: Callable[[str], None] = self._say if self._format.outside == "text" else _ignore
         while (marker := (yield from source.until(markers, show))) is not None:
@@ -128,10 +137,10 @@ class OutputSplitter:
     # -------------------------------------------------------------- calls
 
     def _calls_at_start(self, calls: Calls) -> Reading[None]:
-        words = tuple(filter(None, (calls.around[0], calls.lead or "{")))
-        if (found := (yield from self._source.comes_first(words))) is None:
+        words = (calls.marker,) if calls.marker else (calls.around[0], calls.lead or "{")
+        if (found := (yield from self._source.comes_first(tuple(filter(None, words))))) is None:
             return
-        before = self._source.take(len(found)) if found == calls.around[0] else ""
+        before = self._source.take(len(found)) if found in (calls.marker, calls.around[0]) else ""
         yield from self._call_list(calls, before)
 
     def _call_list(self, calls: Calls, marker: str) -> Reading[None]:
@@ -154,7 +163,7 @@ class OutputSplitter:
                 self._say(marker + source.forget())
                 return
         while True:
-            reader = CallReader(source, self._count, self._events.append, self._tools)
+            reader = CallReader(source, self._count, self._events.append, self._tools, bool(calls.marker))
             space, self._space = self._space, ""
             try:
                 yield from source.skip_white_space()

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from turnout.core.types.output_format import XmlCall
 from turnout.text.output.argument_schemas import type_of
+from turnout.text.output.reading.json_values import rest_of_string
 from turnout.text.output.reading.source import Malformed, Reading, Source
 from turnout.text.output.reading.values import NAMED, escaped
 from turnout.text.output.schema_keywords import ALL_TYPES
@@ -29,7 +30,7 @@ def read_name(source: Source, body: XmlCall, close: str) -> Reading[str]:
     if found is None:
         raise Malformed
     if found != body.after:
-        source.text = found + source.text
+        source.put_back(found)
     return "".join(name).strip()
 
 
@@ -67,7 +68,13 @@ def _value(source: Source, body: XmlCall, types: frozenset[str], emit: Emit) -> 
         emit('"')
         return
     pieces: list[str] = []
-    if (yield from source.until(ends, pieces.append)) is None:
+    # Strings within a list or an object may hold what ends a value.
+    opened = None if types <= BARE else (yield from source.starts_with(("{", "[", '"')))
+    marks = ends if opened is None else [*ends, '"']
+    while (mark := (yield from source.until(marks, pieces.append))) == '"':
+        pieces.append(mark)
+        yield from rest_of_string(source, pieces.append)
+    if mark is None:
         raise Malformed
     emit(_read("".join(pieces), types))
 

@@ -38,6 +38,8 @@ class Example(NamedTuple):
     output: str
     events: list[Event]
     within: Region | None = None
+    either: bool = False
+    """The client asks for a form of the text."""
 
 
 def call(index: int, name: str, arguments: str) -> list[Event]:
@@ -176,6 +178,31 @@ EXAMPLES = {
         r'<tool_call><function=t><parameter=n>["\uD83D"]</parameter></function></tool_call>',
         call(0, "t", r'{"n": ["\ufffd"]}'),
     ),
+    "a text of a form that holds a marker": Example(
+        hermes(),
+        '{"x": "write <tool_call>{\\"name\\": \\"f\\"}"}',
+        [Text('{"x": "write <tool_call>{\\"name\\": \\"f\\"}"}')],
+        either=True,
+    ),
+    "calls in place of a text of a form": Example(
+        hermes(),
+        '<think>so</think>\n<tool_call>{"name": "f", "arguments": {}}</tool_call>\n'
+        '<tool_call>{"name": "g", "arguments": {}}</tool_call>',
+        [Reasoning("so"), *call(0, "f", "{}"), *call(1, "g", "{}")],
+        either=True,
+    ),
+    "llama 3: an object that is no call": Example(
+        llama3_json(), '{"name": "Ann", "age": 3}', [Text('{"name": "Ann", "age": 3}')]
+    ),
+    "python: a call of no tool": Example(
+        pythonic(), "[Paris(France)] is a city", [Text("[Paris(France)] is a city")]
+    ),
+    "qwen3-coder: a list that holds what ends a value": Example(
+        qwen3_coder(),
+        '<tool_call><function=t><parameter=n>\n["a\\"</parameter>", 1]\n</parameter></function></tool_call>!',
+        [*call(0, "t", '{"n": ["a\\"</parameter>", 1]}'), Text("!")],
+    ),
+    "glm: no name": Example(glm45(), "a <tool_call></tool_call> b", [Text("a <tool_call></tool_call> b")]),
     "glm: nothing behind the name": Example(
         glm45(),
         "<tool_call>t<arg_key>n</arg_key><arg_value>1</arg_value></tool_call><tool_call>f</tool_call>",

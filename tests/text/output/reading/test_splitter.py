@@ -15,7 +15,8 @@ NAMES = list(EXAMPLES)
 
 
 def events_of(example: Example, pieces: Iterable[str], *, tools: bool = True) -> list[Event]:
-    splitter = OutputSplitter(example.format, TOOLS if tools else (), example.within)
+    offered = TOOLS if tools else ()
+    splitter = OutputSplitter(example.format, offered, example.within, either=example.either)
     events = [event for piece in pieces for event in splitter.feed(piece)]
     return merged(events + splitter.finish())
 
@@ -33,6 +34,18 @@ def test_how_an_output_is_cut_changes_nothing(name: str) -> None:
     assert events_of(example, text) == example.events  # character by character
     for cut in range(len(text)):
         assert events_of(example, [text[:cut], text[cut:]]) == example.events, cut
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_where_the_answer_lies(name: str) -> None:
+    """Behind a call of GLM without a line break it said the wrong place."""
+    example = EXAMPLES[name]
+    splitter = OutputSplitter(example.format, TOOLS, example.within, either=example.either)
+    for output in (f"{example.output} and so on", example.output):
+        events = splitter.feed(output) + splitter.finish()
+        said = "".join(event.text for event in events if isinstance(event, Text))
+        assert "".join(output[start:end] for start, end in splitter.answer) == said
+        splitter = OutputSplitter(example.format, TOOLS, example.within, either=example.either)
 
 
 def test_without_tools_a_call_is_text() -> None:
