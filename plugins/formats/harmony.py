@@ -6,6 +6,9 @@ from turnout.core.types.output_format import Calls, NamedCall, OutputFormat, Reg
 
 __all__ = ["harmony"]
 
+CONTENT_TYPES = ("", " <|constrain|>json", "<|constrain|>json", " json", " <|constrain|>JSON")
+"""What models write between the name of the channel of an answer and the answer."""
+
 
 def harmony() -> OutputFormat:
     """Messages in channels: ``analysis`` is reasoning, ``final`` the answer, ``commentary`` calls tools."""
@@ -18,7 +21,7 @@ def harmony() -> OutputFormat:
     regions = (
         Region("reasoning", "<|channel|>analysis<|message|>", "<|end|>"),
         Region("text", "<|channel|>commentary<|message|>", "<|end|>"),
-        Region("text", "<|channel|>final<|message|>", "<|return|>"),
+        *(Region("text", f"<|channel|>final{kind}<|message|>", "<|return|>") for kind in CONTENT_TYPES),
     )
     return OutputFormat(
         # The published template itself writes calls without <|constrain|>.

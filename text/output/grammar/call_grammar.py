@@ -149,7 +149,8 @@ class _Grammar:
             last.append(f"{self.rules.marker(self.calls.marker)} tools")
         for region in self.format.regions:
             if region.close not in self.rules.ends:
-                before.append(self._region(region, opened=False))
+                if region.kind != "text" or self.wanted.answer is None:  # text before a form would break it
+                    before.append(self._region(region, opened=False))
             elif self.wanted.choice == "auto":
                 last.append(f"{self.rules.marker(region.open)} {self._final()}")
         self.rules.add("last", " | ".join(last))

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
+
 from turnout.core.types.output_format import Region
+from turnout.plugins.formats.gemma import function_gemma
+from turnout.plugins.formats.harmony import harmony
 from turnout.plugins.formats.hermes import THINK, hermes
 from turnout.testing.checks.babbler import Babbler
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, merged
@@ -34,6 +38,20 @@ def written(wanted: Wanted, within: Region | None = None, count: int = 12) -> li
             found.append(merged(splitter.feed(output) + splitter.finish()))
     assert found
     return found
+
+
+def test_no_text_stands_before_an_answer_of_a_form() -> None:
+    """gpt-oss could write a preamble as commentary, so that all of the text was no JSON."""
+    wanted = Wanted(answer='%json {"type": "boolean"}')
+    ends = ("<|return|>", "<|call|>")
+    grammar = call_grammar(harmony(), wanted, {}, ends=ends)
+    preamble = "<|channel|>commentary<|message|>I see.<|end|><|start|>assistant"
+    thoughts = "<|channel|>analysis<|message|>I see.<|end|><|start|>assistant"
+    final = "<|channel|>final<|message|>true"
+    babbler = Babbler(())
+    assert babbler.may_write(grammar, thoughts + final)
+    assert not babbler.may_write(grammar, preamble + final)
+    assert babbler.may_write(call_grammar(harmony(), Wanted(), {}, ends=ends), preamble + final)
 
 
 def test_an_answer_has_its_form_where_no_tool_is_called() -> None:
@@ -67,3 +85,25 @@ def test_white_space_is_free_where_models_are_trained_to_write_it() -> None:
         grammar = call_grammar(hermes(), Wanted([Tool("f", DESCRIBED)]), known)
         assert babbler.may_write(grammar, f"Let me see.\n{call}\n{call}")
         assert not babbler.may_write(grammar, f"Let me see.\n{wrong}")
+
+
+@pytest.mark.parametrize(
+    ("format", "valid", "invalid"),
+    [
+        (
+            "date",
+            ["2026-11-30", "2026-12-31", "2026-03-29", "2024-02-29", "2000-02-29"],
+            ["2026-11-31", "2026-02-30", "2026-02-29", "2100-02-29", "2026-13-01", "2026-12-32"],
+        ),
+        ("date-time", ["2026-12-31T23:59:59.123456789Z"], ["2026-11-31T00:00:00Z"]),
+        ("uuid", ["01234567-89AB-CDEF-0123-456789abcdef"], ["01234567-89AB-CDEF-0123"]),
+    ],
+)
+def test_every_text_of_a_format_can_be_written(format: str, valid: list[str], invalid: list[str]) -> None:
+    """Where texts stand as they are, no month had more than 28 days, and no UUID had capitals."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "format": format}}, "required": ["a"]}
+    babbler = Babbler(())
+    grammar = call_grammar(function_gemma(), Wanted([Tool("f", schema)], "required"), {})
+    for text in (*valid, *invalid):
+        call = f"<start_function_call>call:f{{a:<escape>{text}<escape>}}<end_function_call>"
+        assert babbler.may_write(grammar, call) == (text in valid), text

@@ -147,6 +147,9 @@ EXAMPLES = {
         '<|channel|>commentary to=functions.f json<|message|>{"x": 1}<|call|>',
         [*call(0, "f", '{"x": 1}')],
     ),
+    "harmony: an answer in JSON": Example(
+        harmony(), '<|channel|>final <|constrain|>json<|message|>{"a": 1}', [Text('{"a": 1}')]
+    ),
     "harmony: an answer": Example(
         harmony(),
         "<|channel|>analysis<|message|>think<|end|><|start|>assistant<|channel|>final<|message|>Hello",
