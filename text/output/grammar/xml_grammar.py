@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,11 @@ __all__ = ["XmlGrammar"]
 
 NULL = "/\\s*(null|None)\\s*/"
 """What would be read as null."""
+BEGINNINGS = {
+    **dict.fromkeys(("integer", "number"), r"0-9\-"),
+    **{"array": r"\[", "object": r"\{", "boolean": "tfTF", "null": "nN", "string": r'"\s\x1c-\x1f'},
+}
+"""The characters that begin the JSON of values of a type, as in a class of a regular expression."""
 
 
 @dataclass
@@ -72,7 +79,9 @@ class XmlGrammar:
         if "string" not in types or not types <= {"string", "null"}:
             part = constraint(self._alone(schema), strict=self.tool.strict)
             yield f"{self.rules.named(f'%json {literal(part)}')} space {literal(end.strip())}"
-            if self.body.lines and "string" not in types:
+            if "string" in types:
+                yield from self._bare_strings(schema, end, types)
+            if self.body.lines:
                 yield from self._as_python_prints(schema, end)
             return
         if "null" in types:
@@ -93,6 +102,21 @@ class XmlGrammar:
                 for value in values
                 if value is None or value is True or value is False
             )
+
+    def _bare_strings(self, schema: Any, end: str, types: frozenset[str]) -> Iterator[str]:
+        """The ways to write a string that cannot be a value of another type: it begins as none of them does.
+
+        Such strings, too, models write as they stand.
+        """
+        told = f"([^{''.join(BEGINNINGS[type] for type in sorted(types))}](?s:.)*)?"
+        for branch in self.tool.schemas.branches(schema):
+            if (values := given_values(branch)) is not None:
+                texts = [value for value in values if isinstance(value, str) and re.fullmatch(told, value)]
+                yield from (literal(text + end) for text in texts if self.body.value[1] not in text)
+            elif "string" in self.tool.schemas.types(branch):
+                with suppress(RequestError):  # what cannot be held of it can be between quotes
+                    form = f"({string_form(branch, strict=True)}) & /{told}/"
+                    yield self.rules.string_up_to(form, end, without=self.body.value[1])
 
     def _strings(self, branch: Mapping[str, Any], end: str, *, nothing: bool) -> Iterator[str]:
         """The ways to write a string. nothing: the value may be null, so that no string may look like it."""

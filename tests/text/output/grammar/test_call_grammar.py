@@ -11,6 +11,7 @@ from turnout.core.types.output_format import Region
 from turnout.plugins.formats.gemma import function_gemma
 from turnout.plugins.formats.harmony import harmony
 from turnout.plugins.formats.hermes import THINK, hermes
+from turnout.plugins.formats.qwen import qwen3_coder
 from turnout.testing.checks.babbler import Babbler
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, merged
 from turnout.text.output.grammar.call_grammar import Wanted, call_form, call_grammar
@@ -107,3 +108,31 @@ def test_every_text_of_a_format_can_be_written(format: str, valid: list[str], in
     for text in (*valid, *invalid):
         call = f"<start_function_call>call:f{{a:<escape>{text}<escape>}}<end_function_call>"
         assert babbler.may_write(grammar, call) == (text in valid), text
+
+
+TEXTS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "value"),
+    [
+        ({"type": ["string", "integer"]}, "true: see [1]", "true: see [1]"),
+        ({"type": ["string", "integer"]}, "", ""),
+        ({"type": ["string", "integer"]}, '"42"', "42"),
+        ({"type": ["string", "integer"]}, "42", 42),
+        ({"type": ["string", "boolean"]}, "True", True),
+        (TEXTS, 'def f():\n    return ["a"]', 'def f():\n    return ["a"]'),
+        (TEXTS, '["a", "</parameter>"]', ["a", "</parameter>"]),
+        ({"enum": ["a b", 1]}, "a b", "a b"),
+        ({}, "See it", "See it"),
+    ],
+)
+def test_a_string_stands_as_it_is_beside_other_types(schema: object, written: str, value: object) -> None:
+    """Qwen3-Coder had to write it between quotes, as it does not, if the value might be of another type."""
+    parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    tool = Tool("f", parameters)
+    call = f"<tool_call>\n<function=f>\n<parameter=a>\n{written}\n</parameter>\n</function>\n</tool_call>"
+    assert Babbler(()).may_write(call_grammar(qwen3_coder(), Wanted([tool], "required"), {}), call)
+    splitter = OutputSplitter(qwen3_coder(), [tool])
+    (arguments,) = [e.text for e in merged(splitter.feed(call)) if isinstance(e, ToolArguments)]
+    assert json.loads(arguments) == {"a": value}
