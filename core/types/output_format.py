@@ -117,7 +117,7 @@ class Calls(msgspec.Struct, frozen=True):
     """What stands between ``open`` and ``close``."""
     open: str = ""
     """Begins a call. A message that begins with a call needs no marker: both `before` and this may be empty,
-    where `lead` or the body, a `JsonCall`, shows that it is one."""
+    where `lead` or the body, a `JsonCall`, shows that it is one, with the name of a tool that is offered."""
     close: str = ""
     """Ends a call."""
     before: str = ""
