@@ -11,13 +11,15 @@ import fcntl
 import hashlib
 import os
 import platform
+import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +56,8 @@ FLAGS = (
 COMPILER_SECONDS = 180
 """A call of the compiler may take so long, at a server's start."""
 SHIPPING_SECONDS = 900
+SCRATCH = "compiling-"
+"""How the names of folders begin in which libraries are being compiled."""
 
 
 class BuildError(Exception):
@@ -120,7 +124,7 @@ def _shipped(variant: Variant) -> BuiltLibrary:
 def compiled_library(variant: Variant) -> BuiltLibrary:
     """Returns the variant's library, compiled on this machine now or before. Raises BuildError."""
     compiler = find_compiler()
-    folder = _cache_folder() / _key(_call([compiler, "--version"]), variant)
+    folder = _cache_folder() / _key(" ".join([*compiler[1:], _call([*compiler, "--version"])]), variant)
     library = folder / "kernels.so"
     if not _is_whole(library):
         _check_flags(compiler, variant)
@@ -141,7 +145,7 @@ def build_for_shipping(folder: Path) -> Iterator[tuple[str, str]]:
     Yields each variant's name, and the library's name or why there is none. Raises BuildError.
     """
     compiler = find_compiler()
-    architecture = _call([compiler, "-dumpmachine"]).partition("-")[0]
+    architecture = _call([*compiler, "-dumpmachine"]).partition("-")[0]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -153,7 +157,7 @@ def build_for_shipping(folder: Path) -> Iterator[tuple[str, str]]:
         try:
             _check_flags(compiler, variant)
         except UnknownFlags:
-            yield variant.name, f"not for {architecture}, or unknown to {compiler}"
+            yield variant.name, f"not for {architecture}, or unknown to {shlex.join(compiler)}"
             continue
         flags = [flag for flag in variant.flags if not flag.startswith("-mtune")]
         try:
@@ -163,12 +167,18 @@ def build_for_shipping(folder: Path) -> Iterator[tuple[str, str]]:
         yield variant.name, library.name
 
 
-def find_compiler() -> str:
-    """Returns ``$CXX``, or a C++ compiler under one of its usual names. Raises BuildError."""
-    asked = os.environ.get("CXX")
-    for name in [asked] if asked else ["c++", "g++", "clang++"]:
-        if found := shutil.which(name):
-            return found
+def find_compiler() -> list[str]:
+    """Returns ``$CXX``, or a C++ compiler under one of its usual names. Raises BuildError.
+
+    ``$CXX`` is a program, or a command as a shell reads it, such as ``ccache g++``.
+    """
+    asked = os.environ.get("CXX", "").strip()
+    commands = [[name] for name in ([asked] if asked else ["c++", "g++", "clang++"])]
+    with suppress(ValueError):  # quotes that are not closed
+        commands += [shlex.split(asked)] if asked else []
+    for program, *arguments in filter(None, commands):
+        if found := shutil.which(program):
+            return [found, *arguments]
     raise UnavailableError(f"there is no C++ compiler ({asked or 'c++, g++, clang++'})")
 
 
@@ -202,26 +212,38 @@ def _key(compiler: str, variant: Variant) -> str:
     return digest.hexdigest()[:24]
 
 
-def _check_flags(compiler: str, variant: Variant) -> None:
+def _check_flags(compiler: Sequence[str], variant: Variant) -> None:
     try:
-        _call([compiler, *variant.flags, "-x", "c++", "-fsyntax-only", os.devnull])
+        _call([*compiler, *variant.flags, "-x", "c++", "-fsyntax-only", os.devnull])
     except BuildError as error:
         raise UnknownFlags(str(error)) from None
 
 
-def _compile(compiler: str, flags: Sequence[str], library: Path, seconds: float | None = None) -> None:
+def _compile(
+    compiler: Sequence[str], flags: Sequence[str], library: Path, seconds: float | None = None
+) -> None:
     """Compiles the sources at the same time, and links them; the library appears whole or not at all."""
     flags = [*FLAGS, f'-DTURNOUT_SOURCES="{sources_hash()}"', *flags]
+    calls: set[subprocess.Popen[str]] = set()
     with _scratch_folder(library.parent) as folder, ThreadPoolExecutor() as pool:
 
         def compiled(source: Path) -> str:
             target = str(folder / f"{source.stem}.o")
-            _call([compiler, *flags, "-c", str(source), "-o", target], seconds)
+            _call([*compiler, *flags, "-c", str(source), "-o", target], seconds, calls)
             return target
 
-        objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
+        started = [pool.submit(compiled, source) for source in sorted(SOURCES.glob("*.cpp"))]
+        try:
+            objects = [each.result() for each in started]
+        except BaseException:  # a Ctrl-C is not the compiler's, and the pool waits for its threads
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(each.done() for each in started):
+                for call in tuple(calls):
+                    _end(call)
+                time.sleep(0.02)
+            raise
         linked = folder / library.name
-        _call([compiler, "-shared", "-pthread", *objects, "-o", str(linked)])
+        _call([*compiler, "-shared", "-pthread", *objects, "-o", str(linked)])
         linked.replace(library)
 
 
@@ -250,20 +272,71 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _scratch_folder(beside: Path) -> Iterator[Path]:
-    """Makes a folder on the cache's own file system, so that the library can be moved into place."""
-    with tempfile.TemporaryDirectory(dir=beside) as folder:
+    """Makes a folder on the cache's own file system, so that the library can be moved into place.
+
+    Its lock ends with the process that compiles in it. Folders without one are removed: those of processes
+    that were killed.
+    """
+    for left in beside.glob(f"{SCRATCH}*"):
+        with _locked(left) as alone:
+            if alone:
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=beside) as folder, _locked(Path(folder)):
         yield Path(folder)
 
 
-def _call(command: list[str], seconds: float | None = None) -> str:
-    """Runs the compiler for so many seconds at most; None: `COMPILER_SECONDS`."""
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Locks `folder`; yields whether that could be done, which another process and a file system may deny."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMPILER_SECONDS if seconds is None else seconds
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = True
+    except OSError:
+        locked = False
+    try:
+        yield locked
+    finally:
+        os.close(handle)
+
+
+def _call(
+    command: Sequence[str], seconds: float | None = None, calls: set[subprocess.Popen[str]] | None = None
+) -> str:
+    """Runs the compiler for so many seconds at most; None: `COMPILER_SECONDS`.
+
+    calls: has the call while it runs, for others to end it.
+    """
+    try:
+        # In a session of its own, by which all programs that the compiler starts are ended together.
+        pipe = subprocess.PIPE
+        call = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    except OSError as error:
         raise BuildError(f"{command[0]} cannot be used: {error}") from error
-    if done.returncode:
-        complaint = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+    with call:
+        calls = set() if calls is None else calls
+        calls.add(call)
+        try:
+            out, errors = call.communicate(timeout=COMPILER_SECONDS if seconds is None else seconds)
+        except BaseException as error:
+            _end(call)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise BuildError(f"{command[0]} cannot be used: {error}") from error
+            raise
+        finally:
+            calls.discard(call)
+    if call.returncode:
+        complaint = next((line for line in errors.splitlines() if "error" in line), errors.strip())
         raise BuildError(f"{command[0]} failed: {complaint}")
-    return done.stdout
+    return out
+
+
+def _end(call: subprocess.Popen[str]) -> None:
+    """Ends a compiler that runs, with all programs that it started."""
+    if call.returncode is None:  # otherwise the session's number may be another's by now
+        with suppress(ProcessLookupError):
+            os.killpg(call.pid, signal.SIGKILL)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -106,6 +113,91 @@ def test_a_compiler_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("CXX", str(script(tmp_path / "hangs", "exec sleep 30")))
     monkeypatch.setattr(build, "COMPILER_SECONDS", 0.1)
     with pytest.raises(BuildError, match=r"hangs cannot be used: .*timed out"):
+        built_library()
+
+
+def ends(process: int) -> bool:
+    """Says whether a process ends within a few seconds. One that nobody waits for is a zombie then."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_what_a_compiler_that_hangs_has_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """g++ is a driver: it was killed alone, and cc1plus went on for minutes."""
+    started = tmp_path / "started"
+    monkeypatch.setenv("CXX", str(script(tmp_path / "driver", f"sleep 15 & echo $! > {started}; wait")))
+    monkeypatch.setattr(build, "COMPILER_SECONDS", 1)
+    with pytest.raises(BuildError, match="timed out"):
+        built_library()
+    assert ends(int(started.read_text()))
+
+
+COMPILES = """
+import signal
+from turnout.kernels.build import built_library
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+built_library()
+"""
+
+
+@contextmanager
+def compiling(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Starts a process that compiles, and yields it with what its compiler has started."""
+    asked = 'case "$*" in *--version*|*-fsyntax-only*) exit;; esac'
+    started = tmp_path / "started"
+    slow = script(tmp_path / "slow", f"{asked}; sleep 10 & echo $! > {started}; wait")
+    command = [sys.executable, "-c", COMPILES]
+    with subprocess.Popen(command, env=os.environ | {"CXX": str(slow)}, stderr=subprocess.DEVNULL) as process:
+        try:
+            while not (started.exists() and started.read_text()):
+                assert process.poll() is None
+                time.sleep(0.02)
+            yield process, int(started.read_text())
+        finally:
+            process.kill()
+
+
+def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
+    with compiling(tmp_path) as (process, started):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(8)
+    assert ends(started)
+
+
+def test_the_folder_of_a_killed_start_is_removed(tmp_path: Path) -> None:
+    with compiling(tmp_path):
+        (folder,) = (tmp_path / "cache").rglob(f"{build.SCRATCH}*")
+        with build._scratch_folder(folder.parent):
+            assert folder.exists()  # which another process still compiles in
+    deadline = time.monotonic() + 5
+    while (
+        folder.exists() and time.monotonic() < deadline
+    ):  # a compiler that had just been started has its lock
+        with build._scratch_folder(folder.parent):
+            time.sleep(0.02)
+    assert not list(folder.parent.glob(f"{build.SCRATCH}*"))
+
+
+def test_a_compiler_may_be_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``ccache g++``, which was looked for as one program of that name."""
+    (tmp_path / "two words").mkdir()
+    wrapper = script(tmp_path / "two words" / "cache", 'exec "$@"')
+    compiler = script(tmp_path / "compiler", 'for last; do :; done; [ "$1" = --version ] || touch "$last"')
+    monkeypatch.setenv("CXX", f"'{wrapper}' {compiler}")
+    assert built_library().path.exists()
+    monkeypatch.setenv("CXX", str(wrapper))
+    assert build.find_compiler() == [str(wrapper)]
+    monkeypatch.setenv("CXX", "g++ 'unclosed")
+    with pytest.raises(BuildError, match=r"there is no C\+\+ compiler \(g\+\+ 'unclosed\)"):
         built_library()
 
 

@@ -43,7 +43,7 @@ def load_guard(folder: Path) -> None:
     """Once in a process. Raises BuildError where there is no compiler."""
     source, library, root = folder / "guard.cpp", folder / "guard.so", Path(torch.__file__).parent
     source.write_text(GUARD)
-    command = [find_compiler(), "-std=c++20", "-shared", "-fPIC", f"-I{root / 'include'}", str(source)]
+    command = [*find_compiler(), "-std=c++20", "-shared", "-fPIC", f"-I{root / 'include'}", str(source)]
     subprocess.run([*command, "-o", str(library), f"-L{root / 'lib'}", "-lc10"], check=True)
     torch.ops.load_library(str(library))
 
