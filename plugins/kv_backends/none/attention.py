@@ -19,6 +19,7 @@ from turnout.kernels.attention.rule import rule_of
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import Numbers, padded
+from turnout.plugins.kv_backends.storage.compiled_attention import why_not_compiled
 
 __all__ = ["EncoderAttention"]
 
@@ -33,12 +34,12 @@ class EncoderAttention:
     texts of like length are padded to a batch.
     """
 
-    summary: Sequence[str] = ()
-
     def __init__(self, rules: Sequence[LayerAttention], context: ComputeContext) -> None:
         self._rules = rules
         self._windows = list(dict.fromkeys(rule.window for rule in rules))
-        self._kernels = cpu_kernels(context.kernels)
+        compiled = cpu_kernels(context.kernels)
+        self.summary: Sequence[str] = [] if compiled is None else why_not_compiled(rules)
+        self._kernels = None if self.summary else compiled
         self._native = [rule_of(rule) for rule in rules]
         self.capabilities = AttentionCapabilities(whole_texts=self._kernels is not None)
         self._device, self._dtype = context.device, context.dtype

@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import KVBackend
-from turnout.core.types.layer_attention import ATTENTION_FEATURES
-from turnout.core.types.plan import Chunk
+from turnout.core.types.layer_attention import ATTENTION_FEATURES, LayerAttention
+from turnout.core.types.plan import Chunk, Plan
 from turnout.kernels import CpuKernels
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
+from turnout.plugins.kv_backends.none.attention import EncoderAttention
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.testing.checks.attention_traffic import (
     EXAMPLES,
@@ -87,6 +89,27 @@ def test_start_up_says_where_kernels_cannot_attend(kernels: CpuKernels) -> None:
     wide = [replace(PLAIN, key_dim=1040)]
     (line,) = Traffic(Paged(), wide, dtype=torch.float32, kernels=kernels, tokens=64).attention.summary
     assert "plain PyTorch" in line and "1040" in line
+
+
+def test_encoders_with_wide_heads_attend_in_pytorch(kernels: CpuKernels) -> None:
+    """The kernels put zeros in place of missing rows: 1,024 of them, beyond which they read on."""
+
+    def attention(width: int, kernels: CpuKernels | None) -> EncoderAttention:
+        rule = LayerAttention(heads=1, kv_heads=1, key_dim=width, value_dim=width, causal=False)
+        return EncoderAttention([rule], ComputeContext(torch.device("cpu"), torch.float32, kernels))
+
+    wide, plain = attention(1040, kernels), attention(1040, None)
+    assert "1040" in wide.summary[0]
+    assert not wide.capabilities.whole_texts
+    texts = [new_sequence([token] * length) for token, length in ((1, 7), (2, 3))]
+    plan = Plan([Chunk(text, 0, text.tokens, 0) for text in texts], [])
+    q, k, v = torch.randn(3, 10, 1, 1040)
+    for each in (wide, plain):
+        each.bind(plan)
+    assert torch.equal(wide(0, q, k, v), plain(0, q, k, v))
+    narrow = attention(64, kernels)
+    assert narrow.capabilities.whole_texts
+    assert not narrow.summary
 
 
 def rounded(vectors: Tensor) -> Tensor:
