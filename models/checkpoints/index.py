@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,16 @@ class QuantizedLayer:
     """Its tensors, by the last part of their names."""
     tied: tuple[str, ...] = ()
     """The other layers that have its weight, and none of their own in the checkpoint."""
+    change: Callable[[Tensor], Tensor] | None = None
+    """What the family changes of its weight, which is stored quantized; None: nothing."""
+
+    def add(self, part: str, entry: TensorEntry) -> None:
+        """Adds a tensor. Raises ModelError for one that does not go to this layer alone."""
+        placement = entry.placement
+        if placement.change is not None and not (placement.take or placement.transposed or placement.into):
+            self.change = placement.change
+            entry = replace(entry, placement=Placement(placement.name))
+        _add_once(self.parts, part, _checked_part(entry, part))
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,7 @@ def index_checkpoint(
     for entry in listed:
         layer, _, part = entry.name.rpartition(".")
         if layer in quantized:
-            _add_once(quantized[layer].parts, part, _checked_part(entry, part))
+            quantized[layer].add(part, entry)
             units[layer, ""] = quantized[layer]
         elif _slot_of(entry, slots).name == entry.name:
             _add_once(units, (entry.name, str(entry.placement.into)), entry)

@@ -7,7 +7,7 @@ from its file to where it will stay, and the file is unmapped before the next on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,10 +39,12 @@ from turnout.models.checkpoints.rank_parts import of_rank, whole_layer
 from turnout.models.checkpoints.replacement_check import ReplacementCheck
 from turnout.models.checkpoints.siblings import Siblings
 from turnout.models.checkpoints.stacked_tensor import StackedTensor
+from turnout.models.checkpoints.stored_layers import ReorderedLinear, row_order, weight_of
 from turnout.models.decoder.decoder import Decoder
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
 from turnout.models.decoder.fused_experts import fuse_experts
 from turnout.models.decoder.grouped_experts import group_experts
+from turnout.models.decoder.latent_attention import HeadExpansion
 from turnout.models.decoder.layers import is_linear
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
@@ -91,7 +93,8 @@ def load_model(
     siblings = None if kernels is None else Siblings(module, kernels)
     slots = parameter_slots(module)
     held, kv_scales = ((), ()) if adopter is None else (adopter.held_blocks(context), adopter.kv_scales)
-    index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held, elsewhere, kv_scales)
+    adoptable = _adoptable(module, adopter, held)
+    index = index_checkpoint(folder, family, slots, adoptable, held, elsewhere, kv_scales)
     if index.ignored and (shards is None or shards.leads):
         logger.warning(
             "%d scales of the KV cache in the checkpoint, such as %s, are ignored: --kv-cache-dtype says how "
@@ -150,11 +153,17 @@ def _fused(module: nn.Module, kernels: FusedKernels | None) -> nn.Module:
     return module
 
 
-def _adoptable(module: nn.Module, adopter: Adopter | None) -> dict[str, nn.Module]:
-    """The layers that may be stored quantized, by name."""
+def _adoptable(module: nn.Module, adopter: Adopter | None, held: Collection[str]) -> Mapping[str, nn.Module]:
+    """The layers that may be stored quantized, by name.
+
+    held: the kinds of blocks that the adopter takes; other layers than those are read from files of blocks as
+    floating-point numbers.
+    """
     if adopter is None:
         return {}
-    kinds = (nn.Linear, nn.Embedding) if adopter.embeddings else nn.Linear
+    embeddings = (nn.Embedding,) if adopter.embeddings else ()
+    expansions = () if held else (HeadExpansion,)
+    kinds = (nn.Linear, *embeddings, *expansions)
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, kinds)}
 
 
@@ -218,6 +227,8 @@ class _Loader:
             tensors["bias"] = tensors["bias"].to(context.dtype)
         rows = None
         layers = {each: self.module.get_submodule(each) for each in (name, *stored.tied)}
+        if stored.change is not None and not all(isinstance(layer, nn.Linear) for layer in layers.values()):
+            raise _not_reordered(name)
         for each, layer in layers.items():
             if isinstance(layer, nn.Linear):
                 share = self._share_of(each, layer)
@@ -225,12 +236,43 @@ class _Loader:
                 assert isinstance(like, nn.Linear)
                 with as_plugin_errors(f"{_title(adopter)} on {each}: adopt"):
                     adopted = self._check.checked(adopter.adopt(each, tensors, like, given), layer)
+                if stored.change is not None:
+                    adopted = ReorderedLinear(adopted, self._order(stored, each, like.out_features, share))
                 rows = layer_capabilities(adopted).rows
                 self._place_adopted(each, adopted, adopter)
+            elif isinstance(layer, HeadExpansion):
+                self._decode_into(layer, each, tensors, adopter)
         for each, layer in layers.items():
             if isinstance(layer, nn.Embedding):
                 self._adopt_embedding(each, layer, tensors, rows, adopter)
         self.freed.add(sum(tensor.nbytes for tensor in tensors.values()))
+
+    def _order(self, stored: QuantizedLayer, name: str, outputs: int, share: LayerShare | None) -> Tensor:
+        """Returns the order in which this rank has a layer's outputs. Raises ModelError if it has none."""
+        assert stored.change is not None
+        order = row_order(stored.change, outputs)
+        if order is not None and share is not None:
+            order = order[share.outputs.start : share.outputs.stop] - share.outputs.start
+            within = len(order) == len(share.outputs) and bool(((order >= 0) & (order < len(order))).all())
+            order = order if within else None
+        if order is None:
+            raise _not_reordered(name)
+        return order.to(self.context.device)
+
+    def _decode_into(
+        self, layer: HeadExpansion, name: str, tensors: Mapping[str, Tensor], adopter: Adopter
+    ) -> None:
+        """Sets the weight of a layer that is stored quantized and computed otherwise than by its rows."""
+        part = None if self._shards is None else self._shards.parts.get(f"{name}.weight")
+        assert layer.weight is not None
+        outputs, inputs = layer.weight.shape
+        outputs = outputs if part is None else part.whole
+        like = nn.Linear(inputs, outputs, bias=False, device="meta")
+        with as_plugin_errors(f"{_title(adopter)} on {name}: adopt"):
+            adopted = self._check.checked(adopter.adopt(name, tensors, like, self.context), like)
+            weight = weight_of(adopted, inputs, self.context.device, self.context.dtype)
+        weight = weight if part is None else part.of(weight).clone()
+        layer.weight = nn.Parameter(weight, requires_grad=False)
 
     def _adopt_embedding(
         self,
@@ -329,6 +371,13 @@ def _naming_file(stored: QuantizedLayer) -> Iterator[None]:
         if str(path) in str(error):
             raise
         raise ModelError(f"{path}: {error}") from error
+
+
+def _not_reordered(layer: str) -> ModelError:
+    return ModelError(
+        f"{layer} is stored quantized, and the model changes its numbers, which only weights that are not "
+        "quantized can; take the unquantized checkpoint, and --quantization"
+    )
 
 
 def _title(quantizer: Quantizer | Adopter) -> str:

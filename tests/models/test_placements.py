@@ -18,6 +18,7 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Renamed, placements
 from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.checkpoints.loading import load_model
+from turnout.models.checkpoints.stored_layers import row_order
 from turnout.models.families import Llama
 
 LAYER = "model.layers.{}."
@@ -143,3 +144,20 @@ def test_names_and_none_are_placements_too() -> None:
     assert placements(None) == ()
     assert placements("here") == (Placement("here"),)
     assert placements([Placement("a"), Placement("b")]) == (Placement("a"), Placement("b"))
+
+
+def test_an_order_of_rows_is_told_from_other_changes() -> None:
+    rows = [2, 0, 1, 3]
+    order = row_order(lambda weight: weight[rows], 4)
+    assert order is not None
+    assert order.tolist() == rows
+    for change in (
+        lambda weight: weight[:2],
+        lambda weight: weight[[0, 0, 1, 2]],
+        lambda weight: weight * 2,
+        lambda weight: weight + 1,
+        lambda weight: weight.t(),
+        lambda weight: weight.flip(1),
+        lambda weight: weight[:, [9, 1]],
+    ):
+        assert row_order(change, 4) is None

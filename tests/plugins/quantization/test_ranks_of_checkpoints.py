@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import ranks_in_threads
 import torch
+from family_checkpoints import write_checkpoint
 from layouts import CASES
-from ranks_in_threads import CONTEXT, assert_as_on_one_device, logits_of, on_grid
+from ranks_in_threads import CONTEXT, assert_as_on_one_device, logits_of, on_grid, on_ranks
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from writers import Written
@@ -21,8 +22,6 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels.choice import native_kernels
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
-
-pytestmark = pytest.mark.slow
 
 LAYOUTS = ("gptq 4 bits", "awq", "fp8 blocks", "W8A8", "W8A16", "W4A16", "fp8 channels")
 SIXTEEN_BITS = ("gptq 4 bits", "awq", "W8A16", "W4A16")
@@ -47,6 +46,7 @@ def store(folder: Path, family: str, config: dict[str, Any], write: Callable[[Te
     (folder / "config.json").write_text(json.dumps({**read, "quantization_config": config}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LAYOUTS)
 @pytest.mark.parametrize(
     ("family", "parts", "stages", "whole_experts"),
@@ -82,3 +82,62 @@ def test_ranks_compute_what_one_device_does(
         return
     within = 1e-3 if case in SIXTEEN_BITS else 1e-5
     assert_as_on_one_device(together, alone, within, codes=case == "W8A8")
+
+
+EXACT = {"fp8 blocks": 1e-5, "gptq 8 bits": 1e-3}
+"""Layouts whose arithmetic moves no token to another expert, and how far off logits may be."""
+WIDE = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 32,
+    "moe_intermediate_size": 64,
+}
+
+
+def store_latent(name: str, case: str, folder: Path, plain: Path) -> None:
+    """Writes a checkpoint whose layers are quantized where they fit, and one of the numbers meant by them."""
+    config, write, _ = CASES[case]
+    for each in (folder, plain):
+        write_checkpoint(name, each, **WIDE)
+    stored: dict[str, Tensor] = {}
+    meant: dict[str, Tensor] = {}
+    for key, value in load_file(folder / "model.safetensors").items():
+        layer = key.removesuffix(".weight")
+        if "_proj" not in layer or value.ndim != 2 or value.shape[1] % 32:
+            stored[key] = meant[key] = value
+            continue
+        written = write(value.float())
+        meant[key] = written.weight.clone()
+        stored |= {f"{layer}.{part}": each for part, each in written.tensors.items()}
+    save_file(stored, folder / "model.safetensors")
+    save_file(meant, plain / "model.safetensors")
+    read = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**read, "quantization_config": config}))
+    for each in ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"):
+        here = [key for key in stored if f".{each}." in key]
+        assert not here or any(not key.endswith((".weight", ".bias")) for key in here), each
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
+@pytest.mark.parametrize("case", EXACT)
+@pytest.mark.parametrize("name", ["deepseek-v2", "deepseek-v3"])
+def test_logits_are_those_of_the_numbers(
+    name: str, case: str, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeepSeek's own checkpoints in fp8 were refused: rows of queries and keys are put in another order, and
+    `kv_b_proj` is no linear layer of the model."""
+    if compiled:
+        try:
+            kernels = native_kernels()
+        except ConfigError as error:
+            pytest.skip(str(error))
+        context = ComputeContext(CONTEXT.device, CONTEXT.dtype, kernels)
+        monkeypatch.setattr(ranks_in_threads, "CONTEXT", context)
+    folder, plain = tmp_path / "stored", tmp_path / "plain"
+    store_latent(name, case, folder, plain)
+    found, meant = logits_of(folder), logits_of(plain)
+    within = EXACT[case] * max(1.0, float(meant.abs().max()))
+    torch.testing.assert_close(found, meant, atol=within, rtol=0)
+    together, *_ = on_ranks(2, lambda collective: logits_of(folder, collective))
+    torch.testing.assert_close(together, found, atol=within, rtol=0)
