@@ -6,7 +6,8 @@
                      weight_scale       float [out, 1]
     pack-quantized   weight_packed      int32 [out, ⌈in · bits / 32⌉]   codes plus 2^(bits-1)
                      weight_scale       float [out, groups]
-                     weight_zero_point  int32 [⌈out · bits / 32⌉, groups], the same way; absent if symmetric
+                     weight_zero_point  int32 [⌈out · bits / 32⌉, groups], the same way; absent if symmetric;
+                                        int8 [1], as it is, where all weights have one
                      weight_shape       int64 [2]
     float-quantized  weight             float8_e4m3fn [out, in]
                      weight_scale       float [out, 1], [1] or one for each block
@@ -20,6 +21,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
+from types import NoneType
 from typing import Any
 
 import torch
@@ -146,6 +148,8 @@ class _Group:
         strategies = ("tensor", "channel", "group") if kind == "int" else ("tensor", "channel", "block")
         strategy = weights.one_of("strategy", strategies, default="tensor")
         activations = group.get("input_activations")
+        if not isinstance(activations, (Mapping, NoneType)):
+            raise outer.wrong("input_activations", "an object or null is expected")
         if activations is not None and kind == "int":
             Settings(activations, f"{where}: input_activations").one_of("num_bits", (8,))
             if bits != 8 or strategy == "group":
@@ -178,9 +182,7 @@ class _Group:
         """A layer whose codes are stored as int8."""
         codes = parts.take("weight", [torch.int8], [parts.outputs, parts.inputs])
         scale = self._scale(parts)
-        zero = torch.zeros_like(scale)
-        if not self.symmetric:
-            zero = parts.take("weight_zero_point", [torch.int8], scale.shape).float()
+        zero = torch.zeros_like(scale) if self.symmetric else self._signed_zero(parts, scale)
         bias = parts.bias()
         parts.finish()
         if self.activations:
@@ -195,8 +197,12 @@ class _Group:
         stored = parts.take("weight_packed", [torch.int32], [parts.outputs, -(-parts.inputs // words)])
         codes = unpack(stored, self.bits)[:, : parts.inputs]
         scale = self._scale(parts)
-        zero = torch.full_like(scale, 2 ** (self.bits - 1))
-        if not self.symmetric:
+        offset = 2 ** (self.bits - 1)
+        if self.symmetric:
+            zero = torch.full_like(scale, offset)
+        elif self.strategy == "tensor":
+            zero = self._signed_zero(parts, scale) + offset
+        else:
             zero = self._zero(parts, words, scale.shape[1])
         order, bias = self._order(parts), parts.bias()
         parts.ignore("weight_shape")
@@ -215,6 +221,11 @@ class _Group:
             return parts.scale("weight_scale", [parts.outputs, parts.groups(self.group_size)])
         scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
         return scale.view(-1, 1).expand(parts.outputs, 1).contiguous()
+
+    def _signed_zero(self, parts: LayerTensors, scale: Tensor) -> Tensor:
+        """float32, as `scale`."""
+        shape = [1] if self.strategy == "tensor" else scale.shape
+        return parts.take("weight_zero_point", [torch.int8], shape).float().expand(scale.shape).contiguous()
 
     def _zero(self, parts: LayerTensors, words: int, groups: int) -> Tensor:
         packed = parts.take("weight_zero_point", [torch.int32], [-(-parts.outputs // words), groups])

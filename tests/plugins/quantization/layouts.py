@@ -15,7 +15,7 @@ REGISTRY = Registry.load()
 DYNAMIC = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
 
 
-def compressed(activations: dict[str, Any] | None = None, **weights: Any) -> dict[str, Any]:
+def compressed(activations: object = None, **weights: Any) -> dict[str, Any]:
     weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", **weights}
     group = {"targets": ["Linear"], "weights": weights, "input_activations": activations}
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"]}

@@ -15,7 +15,7 @@ from exactness import exact, relative_error
 from layouts import AWQ, CASES, DYNAMIC, GPTQ, REGISTRY, adopter, compressed
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels, pack_quantized
+from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels, pack_quantized, packed
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
@@ -50,6 +50,24 @@ def test_a_layer_computes_with_the_weights_it_stands_for(
     for rows in (1, 3, 50):
         x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(rows))
         assert relative_error(adopted(x), exact(layer, x)) < bound
+
+
+@pytest.mark.parametrize(("bits", "packs"), [(4, True), (8, True), (8, False)])
+def test_all_weights_may_have_one_zero_point(bits: int, packs: bool, linear) -> None:
+    """It is stored as it is, whatever weights are: it was taken for one of each output, in words."""
+    layer, half = linear(64, 32), 2 ** (bits - 1)
+    low, high = layer.weight.min(), layer.weight.max()
+    scale = (high - low) / (2 * half - 1)
+    zero = (-half - low / scale).round()
+    codes = (layer.weight / scale + zero).round().clamp(-half, half - 1)
+    layer.weight.copy_((codes - zero) * scale)
+    tensors = {"weight_scale": scale[None], "weight_zero_point": zero[None].to(torch.int8)}
+    raised = packed((codes + half).long(), bits)
+    tensors |= {"weight_packed": raised} if packs else {"weight": codes.to(torch.int8)}
+    reader = adopter(compressed(num_bits=bits, strategy="tensor", symmetric=False))
+    adopted = reader.adopt("up_proj", tensors, nn.Linear(64, 32, bias=False, device="meta"), CONTEXT)
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
+    assert relative_error(adopted(x), exact(layer, x)) < 0.02
 
 
 @pytest.mark.parametrize("shape", [(200, 130), (128, 64), (130, 300)])
@@ -221,6 +239,7 @@ def targeted(targets: object) -> dict[str, Any]:
         (compressed(type="float", num_bits=4), "num_bits = 4; supported: 8"),
         (compressed(strategy="tensor_group"), "strategy = 'tensor_group'; supported: tensor, channel, group"),
         (compressed(DYNAMIC, num_bits=4), "input_activations = .*only with weights of 8 bits"),
+        (compressed(8), "input_activations = 8; an object or null is expected"),
         ({"quant_method": "compressed-tensors"}, "config_groups = None"),
         ({**compressed(), "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config = .*sparse"),
         (transformed("weight_input", "input"), r"transform_config: .* R4: apply: location = 'input'"),
