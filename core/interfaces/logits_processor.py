@@ -124,7 +124,8 @@ class LogitsProcessor(ABC):
     def wants(self, params: SamplingParams) -> bool:
         """Whether the processor applies to requests with these parameters.
 
-        Called once, as a request arrives. A processor that does not apply costs the request nothing. Return
+        Called as a request arrives: by a server before `prepare` and again before `check`, so it must answer
+        the same for the same parameters. A processor that does not apply costs the request nothing. Return
         True to process every request; to decide by client, return True and look at `row.request.spec.client`
         in `apply`.
         """

@@ -108,7 +108,7 @@ def _load_certificate(context: ssl.SSLContext, config: ServerConfig) -> None:
     password = _Password(config.ssl_keyfile_password)
     try:
         context.load_cert_chain(config.ssl_certfile, key, password)
-    except ssl.SSLError as error:
+    except (ssl.SSLError, ValueError) as error:  # ValueError: a password of more than 1,024 bytes
         raise ConfigError(_why(config, error, password)) from None
 
 
@@ -123,20 +123,20 @@ class _Password:
         return self.given or ""
 
 
-def _why(config: ServerConfig, error: ssl.SSLError, password: _Password) -> str:
+def _why(config: ServerConfig, error: ssl.SSLError | ValueError, password: _Password) -> str:
     """What is wrong, told by what OpenSSL says."""
+    file = config.ssl_keyfile or config.ssl_certfile
     if password.asked and password.given is None:
-        return (
-            f"the key {config.ssl_keyfile or config.ssl_certfile} is encrypted; give --ssl-keyfile-password"
-        )
+        return f"the key {file} is encrypted; give --ssl-keyfile-password"
     if password.asked:
-        return f"--ssl-keyfile-password does not open the key {config.ssl_keyfile or config.ssl_certfile}"
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return f"the key {config.ssl_keyfile} is not that of the certificate {config.ssl_certfile}"
+        return f"--ssl-keyfile-password does not open the key {file}"
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    if reason == "KEY_VALUES_MISMATCH":
+        return f"the key in {file} is not that of the first certificate in {config.ssl_certfile}"
     key = f"a key in {config.ssl_keyfile}" if config.ssl_keyfile else "its key (or give --ssl-keyfile)"
     return (
         f"TLS needs a certificate in {config.ssl_certfile} and {key}, both as PEM; OpenSSL says: "
-        f"{error.reason or error}"
+        f"{reason or error}"
     )
 
 

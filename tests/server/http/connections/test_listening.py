@@ -45,6 +45,8 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     openssl("rsa", "-aes256", "-in", str(folder / "own.key"), *locked)
     both = (folder / "own.crt").read_text() + (folder / "own.key").read_text()
     (folder / "both.pem").write_text(both)
+    mixed = (folder / "own.crt").read_text() + (folder / "other.key").read_text()
+    (folder / "mixed.pem").write_text(mixed)
     (folder / "text.pem").write_text("hello")
     return folder
 
@@ -203,7 +205,7 @@ def test_a_certificate_stays_until_another_and_its_key_are_there(
     read.renew()
     assert read.context is before
     (warning,) = caplog.messages
-    assert "is kept" in warning and "is not that of the certificate" in warning
+    assert "is kept" in warning and "is not that of the first certificate" in warning
     shutil.copy(pem / "other.key", tmp_path / "a.key")
     read.renew()
     assert read.context is not before
@@ -217,11 +219,17 @@ def test_a_certificate_stays_until_another_and_its_key_are_there(
         ({"certfile": "own.crt"}, {}, "its key (or give --ssl-keyfile)"),
         ({"certfile": "text.pem", "keyfile": "own.key"}, {}, "TLS needs a certificate in"),
         ({"certfile": "own.crt", "keyfile": "text.pem"}, {}, "both as PEM"),
-        ({"certfile": "own.crt", "keyfile": "other.key"}, {}, "is not that of the certificate"),
+        ({"certfile": "own.crt", "keyfile": "other.key"}, {}, "is not that of the first certificate"),
+        ({"certfile": "mixed.pem"}, {}, "mixed.pem is not that of the first certificate in"),
         ({"certfile": "own.crt", "keyfile": "locked.key"}, {}, "is encrypted; give --ssl-keyfile-password"),
         (
             {"certfile": "own.crt", "keyfile": "locked.key"},
             {"ssl_keyfile_password": "sesame"},
+            "--ssl-keyfile-password does not open the key",
+        ),
+        (
+            {"certfile": "own.crt", "keyfile": "locked.key"},
+            {"ssl_keyfile_password": "s" * 1025},
             "--ssl-keyfile-password does not open the key",
         ),
         ({"certfile": "both.pem", "ca_certs": "text.pem"}, {}, "holds no certificates"),
