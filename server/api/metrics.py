@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnout.core.types.messages import Stats
 from turnout.server.api.context import Context, context_of
 from turnout.server.fleet.arms import ServedArm
 from turnout.server.fleet.models.hosted_model import HostedModel
@@ -21,6 +23,7 @@ from turnout.server.http.openapi.operation import operation
 from turnout.server.metrics.arm_metrics import Labelled, Merged, Together
 from turnout.server.metrics.engine_metrics import Scrape
 from turnout.server.metrics.figures import Summed, figures_of
+from turnout.server.metrics.kv_stats import MAX_WAIT_SECONDS
 from turnout.server.metrics.model_metrics import ModelScrape
 from turnout.server.metrics.vllm_names import named
 
@@ -117,8 +120,16 @@ async def _engine(context: Context, arm: ServedArm, replica: FleetReplica) -> Sc
     return Scrape(
         context.model_name,
         client.restarts,
-        client.stats if serving else None,
+        _stats(replica) if serving else None,
         snapshot,
         arm.client.ready.kv_bytes_per_token,
         arm.client.ready.ranks,
     )
+
+
+def _stats(replica: FleetReplica) -> Stats | None:
+    """The engine's latest report; of one that hangs since, with what was sent to it meanwhile: it waits."""
+    stats = replica.client.stats
+    if stats is None or replica.client.silence < MAX_WAIT_SECONDS:
+        return stats
+    return replace(stats, waiting=max(stats.waiting, replica.requests - stats.running))

@@ -192,6 +192,22 @@ def test_a_busy_engine_is_not_waited_for(start: Start, monkeypatch: pytest.Monke
     assert "turnout:num_requests_running" in metrics.names
 
 
+def test_requests_that_an_engine_hangs_at_wait(start: Start) -> None:
+    """An engine that hung from its first step told of no request, and no alert knew of those that came."""
+    server = start()
+    server.post(COMPLETIONS, prompt="a", max_tokens=2)
+    eventually(lambda: (told := Metrics(server))("engine_steps_total") > 0 == told("num_requests_running"))
+    os.kill(server.client.pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=2) for _ in range(3)]
+        try:
+            eventually(lambda: Metrics(server)("num_requests_waiting") == 3, 15)
+        finally:
+            os.kill(server.client.pid, signal.SIGCONT)
+        assert [each.result().status_code for each in asked] == [200] * 3
+    eventually(lambda: Metrics(server)("num_requests_waiting") == 0)
+
+
 def test_an_engine_that_is_gone_says_nothing_and_the_next_one_begins_anew(start: Start) -> None:
     server = start()
     server.post(COMPLETIONS, prompt="a", max_tokens=2)
