@@ -115,7 +115,7 @@ async def _scrape(context: Context, arm: ServedArm) -> Collector:
 
 async def _engine(context: Context, arm: ServedArm, replica: FleetReplica) -> Scrape:
     client = replica.client
-    serving = arm.active and replica.condition in ("serving", "draining", "drained")
+    serving = arm.active and replica.reports
     snapshot = await context.kv_stats.latest(client) if serving else None
     return Scrape(
         context.model_name,

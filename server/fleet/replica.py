@@ -85,6 +85,11 @@ class FleetReplica:
         return "restarting" if self.client.restarting else "serving"
 
     @property
+    def reports(self) -> bool:
+        """Its engine is there, so that what it told last is true of it."""
+        return self.condition in ("serving", "draining", "drained")
+
+    @property
     def lost(self) -> bool:
         """It is a worker's whose engine is gone, and which is tried again until it has another."""
         return bool(self.client.place) and self.client.restarting

@@ -126,7 +126,7 @@ class History:
         latencies = self._latencies.setdefault(of_arm, Latencies())
         found = latencies.since(await measured(context, arm, Latencies.NAMES))
         for replica in arm.client.replicas:
-            if (stats := replica.client.stats) is None:
+            if (stats := replica.client.stats) is None or not replica.reports:
                 continue
             kept = self._kept.setdefault(EngineKey(*of_arm, replica.name), _Kept())
             kept.points.append(_point(at, kept.stats, stats, found))

@@ -36,8 +36,8 @@ class Served:
             for name in names
         )
         self.client = SimpleNamespace(stats=None)
-        replica = SimpleNamespace(name="0", client=self.client)
-        fleet = SimpleNamespace(described=True, replicas=[replica])
+        self.replica = SimpleNamespace(name="0", client=self.client, reports=True)
+        fleet = SimpleNamespace(described=True, replicas=[self.replica])
         arm = SimpleNamespace(name="", active=True, client=fleet)
         self.context = SimpleNamespace(
             model_name="m",
@@ -82,6 +82,18 @@ def test_another_engine_in_its_place_counts_from_its_own_start() -> None:
     served.take(stats(steps=50, output_tokens=400))
     served.take(stats(steps=3, output_tokens=8))
     assert [point.output_tokens for point in served.points] == [400, 8]
+
+
+def test_an_engine_that_failed_has_no_more_points() -> None:
+    """It went on with its last figures: a replica that was given up ran a request for ever."""
+    served = Served()
+    served.take(stats(steps=5, output_tokens=40, running=2))
+    served.replica.reports = False
+    served.take(stats(steps=5, output_tokens=40, running=2))
+    assert len(served.points) == 1
+    served.replica.reports = True
+    served.take(stats(steps=2, output_tokens=10))
+    assert [point.output_tokens for point in served.points] == [40, 10]
 
 
 def test_an_hour_is_kept_and_an_engine_that_is_gone_for_so_long_is_forgotten() -> None:
