@@ -87,6 +87,7 @@ def test_a_form_whose_compile_process_no_descriptor_is_left_for(server: TinyServ
     server.check()
 
 
+@pytest.mark.slow
 def test_an_engine_that_dies_while_no_descriptor_is_left(server: TinyServer) -> None:
     """ZeroMQ's objects were half made. When they were collected as garbage, the server hung for ever."""
     taken = descriptors(server.process)

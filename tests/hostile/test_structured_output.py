@@ -132,6 +132,7 @@ def test_a_form_that_cannot_be_held_is_refused_with_a_reason(tiny: TinyServer, n
     assert reason in refusal(ask(tiny, **form), form)
 
 
+@pytest.mark.slow
 def test_slow_forms_hold_up_no_small_one(tiny: TinyServer) -> None:
     """A schema of 80 bytes took 8 s; two of them took both threads, also after the client had left."""
     with ThreadPoolExecutor() as threads:
