@@ -13,7 +13,12 @@ from turnout.core.types.messages import (
     UnpinPrefix,
 )
 
-__all__ = ["AdminJournal"]
+__all__ = ["AdminJournal", "lasts"]
+
+
+def lasts(command: AdminCommand) -> bool:
+    """Whether a command holds for engines that start later, too."""
+    return isinstance(command, SetScheduler | PinPrefix | UnpinPrefix)
 
 
 class AdminJournal:

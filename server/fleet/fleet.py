@@ -28,7 +28,7 @@ from turnout.core.logs import current_request
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply
 from turnout.core.types.request import RequestSpec
 from turnout.runner.memory.host_memory import free_host_memory
-from turnout.server.engine.admin_journal import AdminJournal
+from turnout.server.engine.admin_journal import AdminJournal, lasts
 from turnout.server.engine.client import SHUTTING_DOWN, Place
 from turnout.server.engine.streams.request_stream import RequestStream
 from turnout.server.engine.streams.unread import Unread
@@ -225,12 +225,22 @@ class Fleet(Replicas):
         """Have all engines carry a command out; those that are not there are told when they start."""
         if not self.replicas:
             raise EngineGone(UNLOADED)
-        asked = [replica for replica in self.replicas if replica.condition in ("serving", "draining")]
-        asked = asked or self.replicas
-        reply = merged_reply(await asyncio.gather(*(replica.admin(command) for replica in asked)))
-        if self.rollout is not None and not reply.error_kind:
+        asked = self._at_work or list(self.replicas)
+        replies = await asyncio.gather(*(replica.admin(command) for replica in asked))
+        if (reply := merged_reply(replies)).error_kind:
+            return reply
+        if self.rollout is not None:
             self.rollout.note(command)
-        return reply
+        if not lasts(command):
+            return reply
+        # Engines that came meanwhile were told what had been carried out before they did.
+        come = [replica for replica in self._at_work if replica not in asked]
+        late = await asyncio.gather(*(replica.admin(command) for replica in come))
+        return merged_reply([*replies, *(each for each in late if each.error_kind != "missing")])
+
+    @property
+    def _at_work(self) -> list[FleetReplica]:
+        return [replica for replica in self.replicas if replica.condition in ("serving", "draining")]
 
     def _choose(self, request: RequestSpec, among: Sequence[FleetReplica] | None = None) -> FleetReplica:
         """The replica for a request: one that serves, else one whose next engine the request will wait for.

@@ -22,6 +22,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Routable
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.core.logs import LogStyle
+from turnout.core.types.messages import ListPrefixes, ShowScheduler
 from turnout.plugins.routers.score import Score
 from turnout.server.engine import next_engine
 from turnout.server.engine import process as engine_process
@@ -407,9 +408,42 @@ def test_a_policy_reaches_every_replica_and_every_later_one(start: Start) -> Non
     assert replies == ["ljf", "ljf", "ljf"]
 
 
-def _policy_of(server: RunningServer, name: str) -> str:
-    from turnout.core.types.messages import ShowScheduler
+@pytest.mark.parametrize("change", ["added", "died"])
+def test_an_engine_that_comes_while_others_are_slow_to_obey_is_told_too(start: Start, change: str) -> None:
+    """It had been told what held before, and kept the policy and the pins of then."""
+    server = start(replicas=1 if change == "added" else 2)
+    pin = {"name": "old", "prompt": "x" * 64, "compute": False}
+    assert server.post("/admin/prefixes", **pin).status_code == 200
+    slow = server.fleet.named("0").client.pid
+    os.kill(slow, signal.SIGSTOP)
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            if change == "added":
+                assert server.post(REPLICAS, action="add").status_code == 200
+            else:
+                kill(server, "1")
+                eventually(lambda: states(server)["1"] == "restarting")
+            newest = sorted(states(server))[-1]
+            answers = [
+                pool.submit(server.post, "/admin/scheduler", name="ljf"),
+                pool.submit(server.post, "/admin/prefixes", **{**pin, "name": "new"}),
+                pool.submit(server.http.delete, "/admin/prefixes/old"),
+            ]
+            eventually(lambda: states(server)[newest] == "serving", 15)
+        finally:
+            os.kill(slow, signal.SIGCONT)
+        assert [answer.result(20).status_code for answer in answers] == [200, 200, 200]
+    assert {_policy_of(server, name) for name in states(server)} == {"ljf"}
+    assert {tuple(_pins_of(server, name)) for name in states(server)} == {("new",)}
 
+
+def _pins_of(server: RunningServer, name: str) -> list[str]:
+    client = server.fleet.named(name).client
+    reply: Any = asyncio.run_coroutine_threadsafe(client.admin(ListPrefixes()), server.loop).result(10)
+    return [prefix.name for prefix in reply.value.prefixes]
+
+
+def _policy_of(server: RunningServer, name: str) -> str:
     client = server.fleet.named(name).client
     reply: Any = asyncio.run_coroutine_threadsafe(client.admin(ShowScheduler()), server.loop).result(10)
     return str(reply.value.scheduler)
