@@ -118,7 +118,7 @@ class ProcessClient:
         self._journal = AdminJournal() if journal is None else journal
         self.streams = RequestStreams(self._journal.event_interval)
         """The requests that clients wait for."""
-        self._replies = Replies()
+        self._replies = Replies(self._journal.note)
         self._ready: asyncio.Future[Ready] | None = None
         self._serving = False
         self._cause: Failed | None = None
@@ -282,10 +282,7 @@ class ProcessClient:
         self._check()
         if self.restarting:
             raise EngineGone("the engine is being restarted; ask again")
-        answer = await self._replies.to(command, self._send)
-        if not answer.error_kind:
-            self._journal.note(command)
-        return answer
+        return await self._replies.to(command, self._send)
 
     def _too_many(self) -> str:
         """The engine would say so too. But one that hangs or restarts says nothing."""

@@ -131,6 +131,35 @@ def test_an_engine_that_hangs_is_told_by_health(start: Start, monkeypatch: pytes
     assert server.http.get("/health").status_code == server.http.get("/live").status_code == 200
 
 
+def test_what_an_engine_did_after_its_answer_was_given_up_outlasts_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy and the pin were there until the engine died; a prefix unpinned so was pinned again."""
+    server = start()
+    pin = {"prompt": "x" * 64, "compute": False}
+    assert server.post("/admin/prefixes", name="old", **pin).status_code == 200
+    monkeypatch.setattr("turnout.server.engine.replies.ADMIN_TIMEOUT_SECONDS", 0.05)
+    os.kill(server.client.pid, signal.SIGSTOP)
+    late = [
+        server.post("/admin/scheduler", name="ljf"),
+        server.post("/admin/prefixes", name="new", **pin),
+        server.http.delete("/admin/prefixes/old"),
+    ]
+    os.kill(server.client.pid, signal.SIGCONT)
+    assert [answer.status_code for answer in late] == [504, 504, 504]
+    monkeypatch.undo()
+
+    def told() -> tuple[str, list[str]]:
+        pinned = server.http.get("/admin/prefixes").json()["prefixes"]
+        policy = server.http.get("/admin/scheduler").json()["scheduler"]
+        return policy, [prefix["name"] for prefix in pinned]
+
+    assert told() == ("ljf", ["new"])
+    kill(server)
+    eventually(lambda: server.client.restarts == 1 and not server.client.restarting, 15)
+    assert told() == ("ljf", ["new"])
+
+
 def test_a_choice_that_has_ended_is_not_begun_again(start: Start) -> None:
     """One choice meets its stop string before the engine dies, the other goes on after."""
     server = start()
