@@ -97,7 +97,7 @@ async def change_replicas(request: Request) -> Response:
     """Adds, drains, restarts or removes a replica."""
     context = context_of(request)
     body = await read_body(request, ReplicaChange, limit=context.config.max_body_size)
-    with context.named_arm(request) as arm:
+    with context.named_arm(request, changes=True) as arm:
         try:
             _change(arm.client, body)
         except FleetError as error:

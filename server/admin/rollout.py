@@ -77,7 +77,7 @@ async def change_rollout(request: Request) -> Response:
     """Begins a rollout, pauses, resumes or undoes it."""
     context = context_of(request)
     body = await read_body(request, RolloutChange, limit=context.config.max_body_size)
-    with context.named_arm(request) as arm:
+    with context.named_arm(request, changes=True) as arm:
         try:
             _change(arm.client, body)
         except FleetError as error:

@@ -174,10 +174,11 @@ class Context:
         return arm
 
     @contextmanager
-    def named_arm(self, request: Request) -> Iterator[ServedArm]:
+    def named_arm(self, request: Request, *, changes: bool = False) -> Iterator[ServedArm]:
         """The arm that an admin request names, kept running until the block is left.
 
-        Raises ApiError, 409 where the model is not loaded.
+        changes: it is to get or lose engines, for which a model that is to be unloaded would wait, and its
+        requests with it. Raises ApiError, 409 where the model is not loaded, or not to be changed so now.
         """
         model = self.of(request.query_params.get("model")).served
         if not model.loaded:
@@ -186,6 +187,13 @@ class Context:
                 f"the model {model.name!r} is {model.state}, and has no engine; POST /admin/models loads it",
                 param="model",
                 code="model_not_loaded",
+            )
+        if changes and model.residence.leaving:
+            raise ApiError(
+                409,
+                f"the model {model.name!r} is being unloaded; keep it by POST /admin/models (load) first",
+                param="model",
+                code="model_busy",
             )
         arm = model.arms.named(request.query_params.get("arm"))
         mark_arm(request, arm.name)

@@ -84,8 +84,8 @@ ERRORS = (
     Told(
         (409,),
         ("model_busy", "model_pinned", "model_unpinned"),
-        "[`/admin/models`](admin-api.md#the-models) cannot unload or pin the model now; the "
-        "message says why.",
+        "[`/admin/models`](admin-api.md#the-models) cannot unload or pin the model now, or its "
+        "engines cannot be changed while it is unloaded; the message says why.",
     ),
     Told(
         (409,),

@@ -128,6 +128,11 @@ class Residence:
         """Replicas start or leave by a command, or a rollout has not ended."""
         return any(_changing(arm.client) for arm in self._arms.all)
 
+    @property
+    def leaving(self) -> bool:
+        """It is to be unloaded, at once or after its last request."""
+        return self.draining or self.unloaded_by_admin
+
     def look(self) -> None:
         """Note whether it is busy."""
         now = self._clock()

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,6 +233,26 @@ def test_ollamas_answers_tell_how_long_a_model_took_to_load(lazy: Server) -> Non
         assert first["total_duration"] >= first["load_duration"] + first["prompt_eval_duration"]
         assert again["load_duration"] == 0
     assert first["load_duration"] > 0
+
+
+@pytest.mark.parametrize("path", ["replicas", "rollout"])
+def test_a_model_that_is_being_unloaded_gets_and_loses_no_engine(folder: Path, path: str) -> None:
+    """It waited for the end of that, and its requests for the model, as long as a load may take."""
+    with serving(folder, "ab", replicas=2) as server:
+        assert server.ask("a").status_code == 200
+        with ThreadPoolExecutor(2) as pool:
+            running = pool.submit(server.ask, "a", max_tokens=90, user="brisk")
+            eventually(lambda: not server.models.all[0].arms.idle)
+            assert server.change("unload", "a").status_code == 200
+            waiting = pool.submit(server.ask, "a")
+            body = {"action": "drain", "replica": "0"}
+            if path == "rollout":
+                body = {"action": "start", "changes": {"max_num_seqs": 4}}
+            refused = server.http.post(f"/admin/{path}", params={"model": "a"}, json=body)
+            assert refused.status_code == 409 and refused.json()["error"]["code"] == "model_busy"
+            assert "'a' is being unloaded; keep it" in refused.text
+            assert running.result(20).status_code == waiting.result(20).status_code == 200
+        assert server.status("a")["loads"] == 2
 
 
 def test_commands_are_checked(lazy: Server) -> None:
