@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -211,10 +212,19 @@ class ResponseStore:
         )
 
     async def update(self, id: str, owner: str, status: str, body: bytes) -> None:
-        """Gives a response its new state, if it is still there."""
+        """Gives a response its new state, if it is still there.
+
+        Raises StorageError where it has no room for that; the response goes then: its old state would stay.
+        """
         found = await self.get(id, owner)
-        if found is not None:
+        if found is None:
+            return
+        try:
             await self.put(replace(found, status=status, body=body))
+        except StorageError:
+            with suppress(StorageError):  # the first one tells why
+                await self.delete(id, owner)
+            raise
 
     async def delete(self, id: str, owner: str) -> bool:
         """Whether the client had a response of this name, which is gone now."""

@@ -140,7 +140,10 @@ async def end_unfinished(store: ResponseStore) -> None:
     error = {"code": "server_error", "message": "the server ended before the response had"}
     for response in await store.unfinished():
         body = {**msgspec.json.decode(response.body), "status": "failed", "error": error}
-        await store.update(response.id, response.owner, "failed", msgspec.json.encode(body))
+        try:
+            await store.update(response.id, response.owner, "failed", msgspec.json.encode(body))
+        except StorageError as lost:
+            logger.error("the response %s is lost: %s", response.id, lost)
 
 
 async def _generated(generation: Generation, renderer: ResponsesRenderer, memory: HeldMemory) -> ResponseBody:

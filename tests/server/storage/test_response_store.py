@@ -162,6 +162,24 @@ def test_what_a_server_left_unfinished_has_failed(store: ResponseStore) -> None:
     assert run(store.get("2", "me")) == response(2)
 
 
+def test_a_new_state_without_room_leaves_no_old_one(store: ResponseStore) -> None:
+    """It was shown as in progress for ever."""
+    run(store.put(replace(response(1), status="in_progress")))
+    with pytest.raises(StorageError, match="more than --response-store-size"):
+        run(store.update("1", "me", "completed", b"{}".ljust(10_000)))
+    assert kept(store) == []
+
+
+def test_what_was_left_unfinished_without_room_for_its_end_is_lost(
+    store: ResponseStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server did not start again."""
+    left = json.dumps({"status": "in_progress", "user": "a" * 9_700}).encode()
+    run(store.put(replace(response(1), status="in_progress", body=left)))
+    run(end_unfinished(store))
+    assert kept(store) == [] and "the response 1 is lost: the response has 10," in caplog.text
+
+
 def test_an_update_brings_nothing_back(store: ResponseStore) -> None:
     run(store.put(response(1)))
     run(store.update("1", "me", "failed", b"{}"))
