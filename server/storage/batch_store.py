@@ -210,18 +210,21 @@ class BatchStore:
 
     async def add(self, id: str, results: Sequence[LineResult]) -> None:
         """Keeps results. A line that has one keeps it."""
-        rows = [(id, *result) for result in results]
-        await self._database.run(
-            lambda connection: connection.executemany(
-                "INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)", rows
-            )
-        )
+        await self._database.run(lambda connection: _add(connection, id, results))
 
-    async def end(self, owned: OwnedBatch, status: str, errors: BatchErrors | None = None) -> Batch:
-        """Writes the results into files, and ends a batch: all of it, or nothing."""
+    async def end(
+        self,
+        owned: OwnedBatch,
+        status: str,
+        errors: BatchErrors | None = None,
+        rest: Sequence[LineResult] = (),
+    ) -> Batch:
+        """Writes the results into files, after it has kept the `rest`, and ends a batch: all of it, or
+        nothing."""
         made: list[NewFile] = []
 
         def work(connection: sqlite3.Connection) -> Batch:
+            _add(connection, owned.batch.id, rest)
             batch = _counted(connection, _batch(connection, owned.batch.id))
             fields: dict[str, object] = {"status": status, f"{status}_at": self.now(), "errors": errors}
             for field, good in (("output_file_id", True), ("error_file_id", False)):
@@ -244,6 +247,11 @@ class BatchStore:
 def _batch(connection: sqlite3.Connection, id: str) -> Batch:
     (content,) = connection.execute("SELECT content FROM batches WHERE id = ?", (id,)).fetchone()
     return msgspec.json.decode(content, type=Batch)
+
+
+def _add(connection: sqlite3.Connection, id: str, results: Sequence[LineResult]) -> None:
+    rows = [(id, *result) for result in results]
+    connection.executemany("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)", rows)
 
 
 def _change(connection: sqlite3.Connection, id: str, changes: dict[str, object]) -> Batch:

@@ -12,6 +12,7 @@ import msgspec
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
+from turnout.server.http.bodies.values import too_deep
 from turnout.server.storage.batch_store import LineError, LineResult
 
 __all__ = ["NO_INPUT", "Answer", "Line", "check_input", "result_of", "unanswered", "unread"]
@@ -46,7 +47,10 @@ class Line(NamedTuple):
             raise RequestError(
                 "a line of a batch is answered whole; leave out stream and background", "stream"
             )
-        return msgspec.json.encode({"priority": LOWEST, **self.body})
+        try:
+            return msgspec.json.encode({"priority": LOWEST, **self.body})
+        except RecursionError:  # it was decoded with fewer calls around it
+            raise too_deep() from None
 
 
 class Answer(NamedTuple):

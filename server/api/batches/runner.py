@@ -38,6 +38,7 @@ from turnout.server.storage.batch_store import (
     BatchErrors,
     BatchStore,
     LineError,
+    LineResult,
     OwnedBatch,
 )
 from turnout.server.storage.file_store import FileStore
@@ -154,6 +155,7 @@ class BatchRunner:
                 batch = await self._checked(owned, path)
             if batch.status == "in_progress":
                 batch = await self._answered(turn, path)
+            rest = await self._late(batch, path) if batch.status == "in_progress" else []
         except StorageError:
             raise
         except FileNotFoundError:
@@ -165,7 +167,7 @@ class BatchRunner:
             return
         if batch.status != "failed":
             ending = {"cancelling": "cancelled", "in_progress": "expired"}.get(batch.status, "completed")
-            await self._batches.end(owned, ending)
+            await self._batches.end(owned, ending, rest=rest)
             logger.info("the batch %s is %s", batch.id, ending)
 
     async def _checked(self, owned: OwnedBatch, path: Path) -> Batch:
@@ -200,10 +202,7 @@ class BatchRunner:
             for task in ending:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
-        batch = watching.result()
-        if batch.status == "in_progress":
-            await self._expire(batch, path)
-        return batch
+        return watching.result()
 
     async def _watch(self, owned: OwnedBatch) -> Batch:
         """Returns when the batch is to end before all of its lines have results."""
@@ -216,13 +215,13 @@ class BatchRunner:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._context.batch_news.wait(), LOOK_SECONDS)
 
-    async def _expire(self, batch: Batch, path: Path) -> None:
+    async def _late(self, batch: Batch, path: Path) -> list[LineResult]:
+        """The results of the lines that were not answered in time."""
         answered = await self._batches.answered(batch.id)
         message = f"the batch's window of {batch.completion_window} has ended"
-        rest = await asyncio.to_thread(
+        return await asyncio.to_thread(
             lambda: [unanswered(line, "batch_expired", message) for line in unread(path, answered)]
         )
-        await self._batches.add(batch.id, rest)
 
     async def _feed(self, turn: Turn, lines: Iterator[Line]) -> None:
         """Begins line after line, and returns when all have results."""

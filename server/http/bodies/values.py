@@ -23,7 +23,7 @@ from turnout.core.process import no_collections
 from turnout.server.http.bodies.sliced_json import decode_in_slices
 from turnout.server.http.errors import ApiError
 
-__all__ = ["BodySize", "parse_body", "validate_body"]
+__all__ = ["BodySize", "parse_body", "too_deep", "validate_body"]
 
 BYTES_PER_VALUE = 40
 """About what a number takes, and the half of a string or of an empty list."""
@@ -103,7 +103,7 @@ def parse_body(body: bytearray, *, few_values: bool = True) -> dict[str, Any]:
 def validate_body(content: dict[str, Any], model: type[Model], *, may_be_deep: bool) -> Model:
     """The fields as a `model`. Raises RequestError."""
     if may_be_deep and _is_too_deep(content):
-        raise _too_deep()
+        raise too_deep()
     try:
         return model.model_validate({name: value for name, value in content.items() if value is not None})
     except ValidationError as error:
@@ -120,7 +120,7 @@ def _parse(body: bytearray, decode: Callable[[bytearray], Any]) -> Any:
     try:
         return decode(body)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"the request's body is not valid JSON: {_reason(body, error)}") from None
 
@@ -147,7 +147,8 @@ def _is_too_deep(content: object) -> bool:
     return True
 
 
-def _too_deep() -> RequestError:
+def too_deep() -> RequestError:
+    """What a body with too many levels is refused by."""
     return RequestError(
         f"the request's body is nested too deeply: at most {limits.DEPTH.whole} levels are accepted"
     )

@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from turnout.config import ServerConfig
-from turnout.core.errors import EngineGone
+from turnout.core.errors import EngineGone, RequestError, StorageError
 from turnout.server.api.batches import runner as runner_module
+from turnout.server.api.batches.lines import Line
 from turnout.server.api.batches.runner import BatchRunner
 from turnout.server.http.access.auth import client_of, count_tokens
 from turnout.server.http.access.key_usage import KeyUsage
@@ -199,11 +200,40 @@ def test_an_error_costs_its_line_alone(place: Place) -> None:
     assert "the server's log" in results["bug"]["response"]["body"]["error"]["message"]
 
 
+def test_a_line_that_is_nested_too_deeply_is_refused() -> None:
+    """It was an internal error, whose traceback was logged."""
+    nested: list[Any] = []
+    for _ in range(990):
+        nested = [nested]
+    with pytest.raises(RequestError, match="nested too deeply: at most 64 levels"):
+        Line(0, "a", {"prompt": nested}, 2000).content()
+
+
 def test_what_comes_too_late_expires(place: Place) -> None:
     place.config = ServerConfig(batch_in_flight=1)
     batch, results = place.serve("a", "late", "b")
     assert batch.status == "expired" and batch.expired_at == batch.expires_at
     assert status(results["a"]) == 200 and results.keys() == {"a", "late", "b"}
+    assert {results[name]["error"]["code"] for name in ("late", "b")} == {"batch_expired"}
+
+
+def test_a_batch_that_cannot_end_is_not_full_of_lines_that_came_too_late(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those were kept before its end. Without room for its files it was completed when there was room again,
+    since all of its lines had results."""
+    place.config = ServerConfig(batch_in_flight=1)
+    ends, end = [], BatchStore.end
+
+    async def end_at_second_try(store: BatchStore, *args: Any, **options: Any) -> Batch:
+        ends.append(await store.answered(args[0].batch.id))
+        if len(ends) == 1:
+            raise StorageError("the disk is full", full=True)
+        return await end(store, *args, **options)
+
+    monkeypatch.setattr(BatchStore, "end", end_at_second_try)
+    batch, results = place.serve("a", "late", "b")
+    assert ends == [{0}, {0}] and batch.status == "expired"
     assert {results[name]["error"]["code"] for name in ("late", "b")} == {"batch_expired"}
 
 
