@@ -113,9 +113,13 @@ async def list_input_items(request: Request) -> Response:
 
 
 def _answered(responses: Sequence[StoredResponse]) -> list[dict[str, Any]]:
-    """What the last of them answered."""
+    """What the last of them answered; an item that is repeated stands where it came first, as pages go by
+    ids."""
     *before, last = responses
-    return [*all_items(before), *items_of(last, output=False)]
+    items: dict[str, dict[str, Any]] = {}
+    for item in (*all_items(before), *items_of(last, output=False)):
+        items.setdefault(item["id"], item)
+    return list(items.values())
 
 
 async def _found(request: Request) -> StoredResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -47,6 +47,8 @@ PROFILES = frozenset({"/start_profile", "/stop_profile"})
 """By vLLM's names; they are as `/admin` is."""
 METRICS = "/metrics"
 _KEY, _TOKENS, _ADMIN, _NAME = "turnout.key", "turnout.tokens", "turnout.admin", "turnout.client"
+_COUNTED = "turnout.counted"
+"""What a request takes of its key's limits, until it ends."""
 
 
 class Client(NamedTuple):
@@ -101,9 +103,11 @@ def count_tokens(request: Request, tokens: Callable[[], int]) -> None:
 
 @contextmanager
 def going_on(request: Request, tokens: Callable[[], int]) -> Iterator[None]:
-    """What goes on for a request beyond its end: it counts for its key, and so do its tokens at last."""
+    """What goes on for a request beyond its end: it counts for its key instead of the request, and so do its
+    tokens at last."""
     key: Key | None = request.scope.get(_KEY)
-    with key.usage.going_on() if key is not None else nullcontext():
+    counted: ExitStack = request.scope[_COUNTED]
+    with counted.pop_all():
         yield
     if key is not None:
         key.usage.spend(tokens())
@@ -150,7 +154,7 @@ class AuthMiddleware:
                 response = await respond_to_error(request, refusal)
                 await response(scope, receive, send)
                 return
-            scope[_KEY] = key
+            scope[_KEY], scope[_COUNTED] = key, counted
             if key is not None:
                 logger.debug("%s %s with the key %r", request.method, request.scope["path"], key.name)
             try:

@@ -103,8 +103,11 @@ class KeyUsage:
         if self._requests is not None:
             self._requests.take(1, self._clock())
         self.admitted += 1
-        with self.going_on():
+        self.in_flight += 1
+        try:
             yield
+        finally:
+            self.in_flight -= 1
 
     @property
     def has_room(self) -> bool:
@@ -121,15 +124,6 @@ class KeyUsage:
             return False
         expected = self.in_flight * self.spent / self._counted
         return not self._tokens.wait(1 + expected, self._clock())
-
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """What goes on for a request that was admitted, maybe beyond its end; it counts as in flight."""
-        self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
 
     def spend(self, tokens: int) -> None:
         """Count the tokens of a request's prompts and outputs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,16 @@ def test_input_items_come_in_pages(client: openai.OpenAI) -> None:
     later = ask(client, "more", previous_response_id=response.id)
     everything = list(client.responses.input_items.list(later.id, order="asc"))
     assert everything[: len(items)] == listed and len(everything) == len(items) + len(response.output) + 1
+
+
+def test_an_item_that_is_repeated_is_listed_once(client: openai.OpenAI) -> None:
+    """Pages went in a circle: the one after the repeated item was the one after it had come first."""
+    first = ask(client)
+    again = {"type": "item_reference", "id": first.output[0].id}
+    second = ask(client, [again, {"role": "user", "content": "so?"}], previous_response_id=first.id)
+    listed = client.responses.input_items.list(second.id, limit=1, order="asc")
+    ids = [item.id for item in islice(listed, 9)]
+    assert len(set(ids)) == len(ids) == 3 and ids[1] == first.output[0].id
 
 
 def test_a_refusal_is_kept_as_one(client: openai.OpenAI) -> None:
@@ -341,3 +352,24 @@ def test_responses_outlive_the_server(tmp_path: Path) -> None:
         assert client.responses.retrieve(done.id) == done
         lost = client.responses.retrieve(begun.id)
         assert lost.status == "failed" and "the server ended" in lost.error.message
+
+
+def test_a_streamed_response_in_the_background_counts_once_for_its_key(start: Start, tmp_path: Path) -> None:
+    """It took two of the requests that its key may have at once, for as long as its client read."""
+    keys = tmp_path / "keys.yaml"  # the key's name is the client's, whom the engine serves slowly
+    keys.write_text("[{key: k, name: slow, requests-in-flight: 2}]")
+    server = start(response_store=str(tmp_path / "responses.db"), api_key_file=str(keys))
+    server.http.headers["Authorization"] = "Bearer k"
+    streamed = {"input": "a", "max_output_tokens": 100, "background": True, "stream": True}
+
+    def status() -> int:
+        return server.post("/v1/responses", input="a", max_output_tokens=1).status_code
+
+    with server.http.stream("POST", "/v1/responses", json=streamed) as first:
+        of_first = first.iter_lines()
+        next(of_first)
+        assert status() == 200
+        with server.http.stream("POST", "/v1/responses", json=streamed) as second:
+            of_second = second.iter_lines()
+            next(of_second)
+            assert status() == 429
