@@ -138,13 +138,14 @@ class BatchRunner:
 
     def _begin(self, owned: OwnedBatch) -> asyncio.Task[None]:
         turn = self._turns.begin(owned)
-        task = asyncio.create_task(self._serve_one(turn))
-        task.add_done_callback(lambda _: self._turns.end(turn))
-        return task
+        return asyncio.create_task(self._serve_one(turn))
 
     async def _serve_one(self, turn: Turn) -> None:
-        async with self._waiting_after_errors():
-            await self._serve(turn)
+        try:
+            async with self._waiting_after_errors():
+                await self._serve(turn)
+        finally:  # before the task is done: else `run` would leave out a batch, and wait for news
+            self._turns.end(turn)
 
     async def _serve(self, turn: Turn) -> None:
         """A batch to its end, from wherever it stands. Raises StorageError."""

@@ -297,6 +297,19 @@ def test_a_batch_that_waits_for_another_can_be_cancelled(place: Place) -> None:
     assert {"prompt": "a"} not in place.asked
 
 
+def test_a_batch_begins_however_the_one_before_it_ends(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waited did so until there was news of another, where the runner looked while a batch ended:
+    after it was done, before its turn was given back."""
+    monkeypatch.setattr(runner_module, "LOOK_SECONDS", 0.0005)
+
+    async def serve() -> list[Batch]:
+        async with place.running() as served:
+            ids = [await served.begin("", "a") for _ in range(60)]
+            return [await served.ended(id, "") for id in ids]
+
+    assert {batch.status for batch in asyncio.run(serve())} == {"completed"}
+
+
 def test_a_batch_whose_model_cannot_be_loaded_holds_up_no_other_clients(place: Place) -> None:
     """All batches waited for it, for as long as its window."""
 
