@@ -210,6 +210,7 @@ def test_startup_tells_what_the_server_said() -> None:
     assert "exit code 2 before it served: no scheduler is called 'nope'" in result.stderr
 
 
+@pytest.mark.slow
 def test_startup_of_a_server_that_requires_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNOUT_API_KEY", "of the environment")
     result = bench("startup", "--repeat", 1, "--api-key", "given", *SMALL_ENGINE)

@@ -237,6 +237,7 @@ def test_ctrl_c_keeps_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path
 LIVE = ["--workload", "constant:rate=20,requests=6,prompt=16,output=8", "--warm-up", "2"]
 
 
+@pytest.mark.slow
 def test_on_real_engines_schedulers_and_kv_backends_say_the_same(tmp_path: Path) -> None:
     arms = ["--arm", "base", "--arm", "other:scheduler=ljf,kv=contiguous", "--kv-memory", "64MiB"]
     written = ["--json", str(tmp_path / "all.json"), "--traces", str(tmp_path / "traces")]

@@ -187,6 +187,7 @@ def test_allowed_origins_are_told_to_browsers(keyed: TinyServer) -> None:
     assert error_of(other)["code"] == "origin_not_allowed"
 
 
+@pytest.mark.slow
 def test_a_key_in_the_environment_shows_in_no_list_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNOUT_API_KEY", "unseen")
     with serving("--kv-memory", "64MiB", key="unseen") as server:

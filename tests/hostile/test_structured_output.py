@@ -146,6 +146,7 @@ def test_slow_forms_hold_up_no_small_one(tiny: TinyServer) -> None:
         assert slow[1].result().status_code == 200
 
 
+@pytest.mark.slow
 def test_a_form_whose_client_left_is_compiled_no_further(tiny: TinyServer) -> None:
     """Slow forms that nobody waits for are not in the way of one that somebody waits for."""
     for i in range(3):
@@ -232,6 +233,7 @@ def test_special_tokens_can_be_named_in_a_grammar(tiny: TinyServer) -> None:
 # ------------------------------------------------------------------ at each token
 
 
+@pytest.mark.slow
 def test_a_form_that_is_slow_at_each_token_ends_its_request_alone(tiny: TinyServer) -> None:
     """A grammar with more and more ways to read the same text: each token took longer than the one before."""
     form = {"guided_grammar": 'start: s\ns: s s | "a" | "b" | "c"'}

@@ -79,6 +79,7 @@ def test_served_and_offline_tools_are_the_same(template: str, as_file: bool, tmp
     assert (free.choices[0].message.content or "") == offline.outputs[0].text
 
 
+@pytest.mark.slow
 def test_a_final_message_goes_on_in_its_channel() -> None:
     """Of a model that writes channels, as gpt-oss, what followed was taken for a header."""
     begun = [*ASKED, {"role": "assistant", "content": "Well, "}]

@@ -36,6 +36,7 @@ def test_every_token_is_counted_though_some_have_no_text_yet(server: RunningServ
         assert record.sent <= record.token_times[0] <= record.token_times[-1] <= record.finished
 
 
+@pytest.mark.slow
 def test_the_same_seed_gets_the_same_answers(server: RunningServer) -> None:
     spec = "closed:concurrency=4,requests=12,prompt=uniform:5:60,output=20"
     digests = [[record.digest for record in load(server, spec, seed).records] for seed in (1, 1, 2)]

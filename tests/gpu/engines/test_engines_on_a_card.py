@@ -109,6 +109,7 @@ def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tenso
     ],
     ids=["greedy", "sampled", "scored", "mixed", "adjusted"],
 )
+@pytest.mark.slow
 def test_speculation_waits_for_its_drafts_and_for_what_was_chosen(
     chosen: tuple[str, ...], drafting: int, drafts_by: str, card: Tensors
 ) -> None:

@@ -77,6 +77,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             yield Scene(server, disk)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_changed(scene: Scene) -> None:
     asyncio.run(chaos(scene, 4, FEW, random.Random(3), ONE_OF_A_KIND, fuzzers=0))
 

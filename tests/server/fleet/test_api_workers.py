@@ -159,6 +159,7 @@ def test_all_streams_of_a_dead_engine_go_on(launch: Launch) -> None:
     assert figure(url, "request_success_total") == 12
 
 
+@pytest.mark.slow
 def test_a_front_that_is_killed_takes_only_its_own_clients_along(launch: Launch) -> None:
     server = launch()
     url = server.url()

@@ -148,6 +148,7 @@ def test_pairs_are_scored(server: TinyServer) -> None:
     assert pairs[0]["score"] == pytest.approx(pairs[1]["score"])
 
 
+@pytest.mark.slow
 def test_queries_have_the_prompt_that_is_named(tmp_path: Path) -> None:
     """It was ignored where embeddings are compared, and so was a name that the model does not have."""
     folder = tmp_path / "embedder"
@@ -171,6 +172,7 @@ def test_queries_have_the_prompt_that_is_named(tmp_path: Path) -> None:
         server.end()
 
 
+@pytest.mark.slow
 def test_a_vector_for_each_token_scores_by_max_sim() -> None:
     """The numbers of both texts were multiplied one by one, up to the end of the shorter text's."""
     server = TinyServer("--pooling", "token")
@@ -300,6 +302,7 @@ def test_texts_and_tokens_are_counted_by_endpoint(server: TinyServer) -> None:
     assert 'turnout:pooled_tokens_total{endpoint="/v1/embeddings"' in metrics or EMBEDDINGS not in metrics
 
 
+@pytest.mark.slow
 def test_all_texts_of_a_pair_count_for_a_key(tmp_path: Path) -> None:
     """Those that were embedded first did not: neither for its limits nor in the log."""
     keys = tmp_path / "keys.yaml"

@@ -149,6 +149,7 @@ def test_the_answer_has_the_form_that_is_asked_for_where_no_tool_is_called(clien
             }
 
 
+@pytest.mark.slow
 def test_what_a_tool_that_is_not_strict_cannot_hold_is_ignored(client: openai.OpenAI) -> None:
     """It was refused, where formats that write arguments as tags ignored it."""
     schemas: list[Any] = [

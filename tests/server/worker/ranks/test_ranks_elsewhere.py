@@ -114,6 +114,7 @@ def test_frames_and_words_come_whole_and_in_order(machine, tmp_path: Path) -> No
     assert there.process.is_running(), "it waits for the next engine"
 
 
+@pytest.mark.slow
 def test_a_rank_that_reads_no_frames_holds_up_no_other_there(machine, tmp_path: Path) -> None:
     """One of a later stage computes for long. What it had not read blocked the worker, which passed on
     nothing of any rank, of no engine: all were lost after ten seconds."""
@@ -129,6 +130,7 @@ def test_a_rank_that_reads_no_frames_holds_up_no_other_there(machine, tmp_path: 
     assert there.process.is_running()
 
 
+@pytest.mark.slow
 def test_a_follower_that_loads_for_long_has_been_started(
     machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
