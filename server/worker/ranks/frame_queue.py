@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
+from turnout.core.process import start_thread
 from turnout.runner.ranks.channel import Sender
 
 __all__ = ["FrameQueue"]
@@ -22,11 +22,7 @@ class FrameQueue:
         """Raises OSError where the system has no room for a thread."""
         self._sender = sender
         self._frames: SimpleQueue[bytes | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="frames", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            raise OSError(str(error)) from error
+        self._thread = start_thread(self._work, "frames")
 
     def put(self, frame: bytes) -> None:
         """Sends a frame as soon as the follower reads."""
