@@ -6,7 +6,7 @@ import click
 
 from turnout.cli.terminal.lazy_group import LazyCommand, LazyGroup
 from turnout.cli.terminal.streams import escape_unknown_characters
-from turnout.core.process import open_standard_streams
+from turnout.core.process import begin_program
 
 __all__ = ["cli", "main"]
 
@@ -41,6 +41,6 @@ def cli() -> None:
 
 
 def main() -> None:
-    open_standard_streams()
+    begin_program()
     escape_unknown_characters()
     cli.main(prog_name="turnout")

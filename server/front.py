@@ -17,10 +17,10 @@ from typing import cast
 
 from turnout.core.logs import LogStyle, start_logging
 from turnout.core.process import (
+    begin_program,
     exit_with_parent,
     freeze_garbage,
     ignore_stop_signals,
-    open_standard_streams,
     quick_turns,
 )
 from turnout.core.types.messages import Delta
@@ -60,7 +60,7 @@ MEASURE_SECONDS = 2.0
 
 
 def main() -> None:
-    open_standard_streams()
+    begin_program()
     ignore_stop_signals()
     if not (line := sys.stdin.buffer.readline()):
         return

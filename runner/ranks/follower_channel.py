@@ -15,7 +15,7 @@ from dataclasses import replace
 from turnout.config import EngineConfig
 from turnout.core.errors import TurnoutError
 from turnout.core.meeting import Meeting
-from turnout.core.process import exit_with_parent, ignore_stop_signals, open_standard_streams
+from turnout.core.process import begin_program, exit_with_parent, ignore_stop_signals
 from turnout.runner.ranks.channel import Receiver, Sender
 from turnout.runner.ranks.hosts import own_address
 from turnout.runner.ranks.meetings import Meetings
@@ -54,7 +54,7 @@ def follower_channel() -> Iterator[FollowerChannel]:
     The process ends together with rank 0, however that ends. An error that leaves the block becomes this
     rank's last words, and the process exits with code 1.
     """
-    open_standard_streams()
+    begin_program()
     ignore_stop_signals()
     parser = argparse.ArgumentParser()
     for name in ("rank", "size", "frames", "words"):

@@ -30,11 +30,12 @@ from turnout.core.loading_progress import progress_to
 from turnout.core.logs import LogStyle, start_logging
 from turnout.core.plugin_faults import blamed, fault_message, plugin_errors
 from turnout.core.process import (
+    begin_program,
     check_room,
     exit_with_parent,
     freeze_garbage,
     ignore_stop_signals,
-    open_standard_streams,
+    no_collections,
 )
 from turnout.core.types.messages import Failed, LoadProgress
 from turnout.server.engine.admin_commands import Assembled
@@ -48,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 def main() -> None:
     """Serve one end of the socket until told to stop."""
-    open_standard_streams()
+    begin_program()
     given = _arguments()
     log = LogStyle(given.log_level, given.log_format)
     start_logging(log, process="engine", arm=given.arm, replica=given.replica)
@@ -126,7 +127,8 @@ def _fail(channel: EngineChannel, error: BaseException, *, final: bool, bad_conf
 
 def _import(factory: str) -> Callable[[EngineConfig], Assembled]:
     module, _, name = factory.partition(":")
-    build: Callable[[EngineConfig], Assembled] = getattr(importlib.import_module(module), name)
+    with no_collections():
+        build: Callable[[EngineConfig], Assembled] = getattr(importlib.import_module(module), name)
     return build
 
 

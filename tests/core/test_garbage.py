@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -52,3 +54,16 @@ def test_garbage_is_still_found() -> None:
         for _ in range(3 * NEW_OBJECTS):
             Ring()
         assert sum(isinstance(each, Ring) for each in gc.get_objects()) < 2 * NEW_OBJECTS
+
+
+ENDS = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count() > 0))  # handlers run in the reverse order
+from turnout.core.process import begin_program
+begin_program()
+"""
+
+
+def test_a_program_that_ends_does_not_look_for_garbage() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS], check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n"

@@ -12,9 +12,9 @@ from running_server import eventually
 
 OPENS = """
 import os, socket, subprocess, sys
-from turnout.core.process import open_standard_streams
+from turnout.core.process import begin_program
 
-open_standard_streams()
+begin_program()
 number = socket.socket().fileno()
 print("said"), print("said", file=sys.stderr), sys.stdin.read()
 child = subprocess.run([sys.executable, "-c", "import sys; sys.exit(None in (sys.stdout, sys.stderr))"])

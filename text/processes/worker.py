@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from turnout.core.process import open_standard_streams
+from turnout.core.process import begin_program
 
 __all__ = ["SECONDS", "receive", "send", "serve"]
 
@@ -33,7 +33,7 @@ def serve(begin: Callable[[bytes], Work], memory: int) -> None:
 
     begin: makes of what comes first the function that does a job. memory: bytes that jobs may take.
     """
-    open_standard_streams()
+    begin_program()
     server = socket.socket(fileno=os.dup(0))
     with contextlib.suppress(ConnectionError):  # the server has been killed
         first = receive(server)

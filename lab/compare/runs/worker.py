@@ -17,7 +17,7 @@ import msgspec
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.core.process import exit_with_parent, freeze_garbage, open_standard_streams
+from turnout.core.process import begin_program, exit_with_parent, freeze_garbage
 from turnout.lab.compare.runs.driver import Driver
 from turnout.lab.compare.runs.protocol import Message, Order, RunDone, RunFailed, RunProgress, RunTask
 from turnout.lab.compare.runs.requests import JobRequests, warm_up
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def main() -> None:
-    open_standard_streams()
+    begin_program()
     logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the comparison ends us
     lines = _own_stdout()

@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from llguidance import LLTokenizer
 
-from turnout.core.process import open_standard_streams
+from turnout.core.process import begin_program
 from turnout.plugins.logits_processors.structured.compile_worker import work
 from turnout.plugins.logits_processors.structured.frames import Verdict, receive, send
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
@@ -36,7 +36,7 @@ NICE = 5
 
 def main() -> None:
     """Fork a worker for each socket that comes, until the engine closes its end."""
-    open_standard_streams()
+    begin_program()
     os.nice(NICE)
     control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     with contextlib.suppress(ConnectionError):  # the engine has been killed

@@ -17,7 +17,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.core.process import exit_with_parent, ignore_stop_signals, open_standard_streams
+from turnout.core.process import begin_program, exit_with_parent, ignore_stop_signals
 from turnout.core.version import own_version
 from turnout.plugins.launchers.addresses import resolved
 from turnout.plugins.launchers.static import read_key_file
@@ -32,7 +32,7 @@ LINGER_MS = 1000
 
 def main() -> None:
     """Passes messages on until the follower has ended, or rank 0 closes its channel."""
-    open_standard_streams()
+    begin_program()
     ignore_stop_signals()
     given = _arguments()
     line = sys.stdin.buffer.readline()
