@@ -62,9 +62,9 @@ from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.pace import Pace
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.connections.beginnings import BeginningsMiddleware
+from turnout.server.http.connections.forwarding import ForwardedMiddleware, ForwardingMiddleware
 from turnout.server.http.early_events import EarlyEventsMiddleware
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
-from turnout.server.http.forwarding import ForwardedMiddleware, ForwardingMiddleware
 from turnout.server.http.load import GENERATING, LoadMiddleware, ServerLoad
 from turnout.server.http.openapi import page
 from turnout.server.http.records.access_log import AccessLog

@@ -15,7 +15,7 @@ OPEN_RESPONSE = "turnout.open_response"
 
 
 class OpenResponse:
-    """Writes chunks without a task's turn, where the connection takes them at once."""
+    """Writes chunks without a task's turn, where the connection takes them at once; or ends short."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
@@ -33,3 +33,8 @@ class OpenResponse:
         if body:  # an empty chunk would end the response
             transport = cast(GentleTransport, self._cycle.transport)
             transport.write_at_once(b"%x\r\n%b\r\n" % (len(body), body))
+
+    def break_off(self) -> None:
+        """Close the connection within the response, by which the client learns that it is not whole."""
+        self._cycle.disconnected = True  # else uvicorn would log that the application is at fault
+        self._cycle.transport.close()

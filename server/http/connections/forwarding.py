@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -15,10 +16,13 @@ import httptools
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from turnout.server.http.connections.open_response import OPEN_RESPONSE, OpenResponse
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError, respond_to_error
 
 __all__ = ["ForwardedMiddleware", "ForwardingMiddleware"]
+
+logger = logging.getLogger(__name__)
 
 CLIENT = b"x-turnout-client"
 """JSON: the client's address and port, or null; and the scheme that it used."""
@@ -53,12 +57,20 @@ class ForwardingMiddleware:
             pass  # the other end learns of it, as the connection to it is closed
         except OSError as error:
             if exchange is not None and exchange.begun:
-                raise
+                _break_off(scope, error)
+                return
             gone = ApiError(503, f"the server's main process does not answer: {error}", code="unavailable")
             await (await respond_to_error(Request(scope), gone))(scope, receive, send)
         finally:
             if writer is not None:
                 writer.close()
+
+
+def _break_off(scope: Scope, error: OSError) -> None:
+    path = scope["path"]
+    logger.warning("the server's main process ended within its response to %s: %s", path, error)
+    response: OpenResponse = scope[OPEN_RESPONSE]
+    response.break_off()
 
 
 class _Exchange:
