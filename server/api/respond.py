@@ -76,11 +76,11 @@ def begin(request: Request, generation: Generation) -> None:
 @contextmanager
 def _counted(request: Request, generation: Generation) -> Iterator[None]:
     """Counts the tokens of a request for its key, unless the engine refuses the request."""
-    count_tokens(request, lambda: generation.prompt_tokens + generation.completion_tokens)
+    count_tokens(request, lambda: generation.counted_tokens)
     try:
         yield
     except RequestError:
-        count_tokens(request, lambda: 0)
+        generation.refused = True
         raise
 
 

@@ -89,6 +89,8 @@ class Generation:
     """When the first token of any choice came, on the metrics' clock."""
     error: str = field(default="", init=False)
     """Why it failed, as one word, once it has begun to answer; set by who answers."""
+    refused: bool = field(default=False, init=False)
+    """The engine refused it, so that its tokens count for no key; set by who answers."""
     hold: Callable[[int], None] = _unbounded
     """Told now and then how many bytes the answer takes by now; may raise Overloaded."""
     direct: Direct | None = field(default=None, init=False)
@@ -168,6 +170,11 @@ class Generation:
         if self.prompt_only:
             return 0
         return self._ended_tokens + sum(choice.token_count for choice in self._choices.values())
+
+    @property
+    def counted_tokens(self) -> int:
+        """Tokens that count for the client's key."""
+        return 0 if self.refused else self.prompt_tokens + self.completion_tokens
 
     @property
     def finish_reasons(self) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from turnout.core import limits
-from turnout.core.errors import Overloaded, StorageError, TurnoutError
+from turnout.core.errors import Overloaded, RequestError, StorageError, TurnoutError
 from turnout.server.api.background.event_log import EventLog, EventLogs
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_code
@@ -128,6 +128,7 @@ class Background:
             generation.error = "shutdown"
         except TurnoutError as error:
             reason, generation.error = str(error), error_code(error)
+            generation.refused = isinstance(error, RequestError) and generation.first_token_at is None
         except Exception:
             logger.exception("a response in the background failed")
             generation.error = "internal_error"

@@ -96,7 +96,7 @@ def _going_on(request: Request, arm: ServedArm, generation: Generation) -> Itera
     """Keeps the engine and the memory for a response in the background, and counts it for its key."""
     with (
         arm.held(),
-        going_on(request, lambda: generation.prompt_tokens + generation.completion_tokens),
+        going_on(request, lambda: generation.counted_tokens),
         held_memory(request).passed_on() as memory,
         recording_further(request.scope, generation),
     ):

@@ -17,6 +17,8 @@ from turnout.server.http.request_memory import RequestMemory
 class Generating:
     """In place of a generation: grows to a size, and ends when it is let go on."""
 
+    first_token_at = None
+
     def __init__(self, size: int) -> None:
         self.size, self.hold = size, lambda size: None
         self.may_end = asyncio.Event()

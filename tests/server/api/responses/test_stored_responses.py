@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -12,7 +13,7 @@ import httpx
 import openai
 import pytest
 from asking import strict_client
-from running_server import Start
+from running_server import Start, eventually
 from tiny_server import TinyServer, serving
 
 MODEL = "turnout-tiny"
@@ -352,6 +353,23 @@ def test_responses_outlive_the_server(tmp_path: Path) -> None:
         assert client.responses.retrieve(done.id) == done
         lost = client.responses.retrieve(begun.id)
         assert lost.status == "failed" and "the server ended" in lost.error.message
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_in_the_background_that_the_engine_refuses_costs_its_key_nothing(
+    start: Start, tmp_path: Path, stream: bool
+) -> None:
+    """The key was charged the tokens of the prompt, as it is not for any other request that is refused."""
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("[{key: k, name: alice, tokens-per-minute: 1000}]")
+    server = start(response_store=str(tmp_path / "responses.db"), api_key_file=str(keys))
+    server.http.headers["Authorization"] = "Bearer k"
+    asked = {"input": "a" * 512, "max_output_tokens": 10, "background": True, "stream": stream}
+    answer = server.post("/v1/responses", **asked)
+    assert answer.status_code == 200
+    shown = "/v1/responses/" + re.search(r"resp_\w+", answer.text)[0]  # type: ignore[index]
+    eventually(lambda: server.http.get(shown).json()["status"] == "failed")
+    assert 'key_tokens_total{key="alice"} 0.0' in server.http.get("/metrics").text
 
 
 def test_a_streamed_response_in_the_background_counts_once_for_its_key(start: Start, tmp_path: Path) -> None:
