@@ -112,7 +112,7 @@ class ResponseStore:
         if size > self._bounds.size:
             message = f"the response has {size:,} bytes, more than --response-store-size"
             raise StorageError(message, full=True)
-        now = self._clock()
+        now = self._now(connection)
         row = (new.id, new.owner, new.previous, new.status, new.body, new.input, now, size)
         connection.execute(
             f"INSERT OR REPLACE INTO responses ({FIELDS}, used, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row
@@ -127,9 +127,16 @@ class ResponseStore:
         connection.execute("DELETE FROM responses WHERE used < ?", (now - self._bounds.days * DAY,))
         count, size = connection.execute("SELECT count(*), sum(size) FROM responses").fetchone()
         while count > self._bounds.entries or size > self._bounds.size:
-            (oldest,) = connection.execute("SELECT rowid, size FROM responses ORDER BY used LIMIT 1")
+            (oldest,) = connection.execute("SELECT rowid, size FROM responses ORDER BY used, rowid LIMIT 1")
             connection.execute("DELETE FROM responses WHERE rowid = ?", oldest[:1])
             count, size = count - 1, size - oldest[1]
+
+    def _now(self, connection: sqlite3.Connection) -> float:
+        """The time. Uses that lie ahead of it, as after the system's clock went back, count as of now: else a
+        new response would be the one that was used longest ago."""
+        now = self._clock()
+        connection.execute("UPDATE responses SET used = ? WHERE used > ?", (now, now))
+        return now
 
     async def get(self, id: str, owner: str) -> StoredResponse | None:
         """A client's response of this name; None if the client has none."""
@@ -197,7 +204,7 @@ class ResponseStore:
         return named and self._get(connection, named[0], owner)
 
     def _use(self, connection: sqlite3.Connection, ids: Iterable[str]) -> None:
-        now = self._clock()
+        now = self._now(connection)
         connection.executemany("UPDATE responses SET used = ? WHERE id = ?", [(now, id) for id in ids])
 
     async def unfinished(self) -> Sequence[StoredResponse]:

@@ -103,6 +103,31 @@ def test_age_is_bounded(store: ResponseStore, clock: Clock) -> None:
     assert kept(store) == [2]
 
 
+def test_a_clock_that_goes_back_takes_no_new_response(store: ResponseStore, clock: Clock) -> None:
+    """A full store dropped each new response as the one that was used longest ago."""
+    for id in range(1, 6):
+        clock.now += 1
+        run(store.put(response(id)))
+    clock.now -= 3600
+    run(store.put(response(6)))
+    assert kept(store) == [2, 3, 4, 5, 6]
+    clock.now += 1
+    run(store.conversation("2", "me", 10_000))
+    run(store.put(response(7)))
+    assert kept(store) == [2, 4, 5, 6, 7]
+
+
+def test_a_clock_that_was_ahead_for_a_while_keeps_nothing_for_ever(
+    store: ResponseStore, clock: Clock
+) -> None:
+    clock.now += 1000 * DAY
+    run(store.put(response(1)))
+    clock.now -= 1000 * DAY
+    run(store.put(response(2)))
+    clock.now += 2 * DAY + 1
+    assert kept(store) == []
+
+
 def test_a_response_is_its_owners(store: ResponseStore) -> None:
     run(store.put(response(1)))
     assert run(store.get("1", "you")) is None and not run(store.delete("1", "you"))
