@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import stat
@@ -16,6 +17,8 @@ from turnout.core.errors import TurnoutError
 from turnout.server.http.connections.tls import Certificates, certificates
 
 __all__ = ["BACKLOG", "Listener", "listening"]
+
+logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 ANY_IPV6 = "::"
@@ -42,6 +45,8 @@ def listening(config: ServerConfig) -> Iterator[Listener]:
     It comes before the model is loaded, so that a port in use, or a bad certificate, is told at once.
     """
     read = certificates(config)
+    if read is not None and read.fault:
+        logger.warning("%s", read.fault)
     if config.uds is not None:
         with _at_path(Path(config.uds)) as listener:
             yield Listener(listener, f"unix:{config.uds}", read)

@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from turnout.config import ServerConfig
+from turnout.core.clock import Clock
 from turnout.core.errors import ConfigError
+from turnout.server.http.connections.validity import Validity
 
 __all__ = ["Certificates", "certificates"]
 
@@ -41,14 +45,25 @@ class Certificates:
     Connections that are open keep those with which they began.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
-        self._config = config
+    def __init__(self, config: ServerConfig, wall: Clock = time.time) -> None:
+        self._config, self._wall = config, wall
         paths = (config.ssl_certfile, config.ssl_keyfile, config.ssl_ca_certs)
         self._paths = [path for path in paths if path is not None]
         self._read: list[FileState] | None = self._states()
         self._told = ""
         self.context = _context(config)
         """It encrypts new connections."""
+        self._validity = _validity(config)
+        self._fault = self.fault
+        """What was told of it last."""
+
+    @property
+    def fault(self) -> str:
+        """Why clients refuse the certificate, or soon will; empty: they need not."""
+        if self._validity is None:
+            return ""
+        fault = self._validity.fault(datetime.fromtimestamp(self._wall(), UTC))
+        return fault and f"the certificate in {self._config.ssl_certfile} {fault}"
 
     async def keep_current(self) -> None:
         """Look for changed files until cancelled."""
@@ -65,8 +80,14 @@ class Certificates:
         A certificate is often replaced a moment before its key.
         """
         states = self._states()
-        if states == self._read:
-            return
+        if states != self._read:
+            self._read_again(states)
+        if (fault := self.fault) != self._fault:
+            self._fault = fault
+            if fault:
+                logger.warning("%s", fault)
+
+    def _read_again(self, states: list[FileState]) -> None:
         try:
             self.context = _context(self._config)
         except ConfigError as error:
@@ -76,6 +97,7 @@ class Certificates:
                 logger.warning("the certificate in use until now is kept: %s", error)
             return
         self._read, self._told = states, ""
+        self._validity, self._fault = _validity(self._config), ""
         logger.info("new connections have the certificate that %s holds now", self._config.ssl_certfile)
 
     def _states(self) -> list[FileState]:
@@ -98,6 +120,15 @@ def _context(config: ServerConfig) -> ssl.SSLContext:
     if config.ssl_ca_certs is not None:
         _load_authorities(context, config.ssl_ca_certs)
     return context
+
+
+def _validity(config: ServerConfig) -> Validity | None:
+    """None where OpenSSL reads a certificate that this does not, as of another form of PEM."""
+    assert config.ssl_certfile is not None
+    try:
+        return Validity.of(Path(config.ssl_certfile).read_text(encoding="latin-1"))
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _load_certificate(context: ssl.SSLContext, config: ServerConfig) -> None:

@@ -7,7 +7,10 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,8 @@ from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.server.http.connections import accepting, tls
 from turnout.server.http.connections.listening import listening
-from turnout.server.http.connections.tls import certificates
+from turnout.server.http.connections.tls import Certificates, certificates
+from turnout.server.http.connections.validity import Validity
 
 HI = [{"role": "user", "content": "abc"}]
 CHAT = "/v1/chat/completions"
@@ -209,6 +213,60 @@ def test_a_certificate_stays_until_another_and_its_key_are_there(
     shutil.copy(pem / "other.key", tmp_path / "a.key")
     read.renew()
     assert read.context is not before
+
+
+@pytest.mark.parametrize(
+    ("days", "told"),
+    [(-1, "is not valid before "), (0.1, ""), (1.9, "expires at "), (3, "expired at ")],
+)
+def test_a_certificate_that_clients_refuse_or_soon_will_is_told(
+    pem: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, days: float, told: str
+) -> None:
+    """The server started without a word, and clients could not connect. The certificate is for two days."""
+    now = time.time() + days * 86_400
+    monkeypatch.setattr(tls, "Certificates", partial(Certificates, wall=lambda: now))
+    with listening(ServerConfig(port=0, **files(pem, certfile="both.pem"))):
+        pass
+    assert [told in message for message in caplog.messages] == [True] * bool(told)
+    assert f"the certificate in {pem / 'both.pem'} {told}" in caplog.text or not told
+
+
+def test_a_certificate_that_comes_to_its_end_is_told_once(
+    pem: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copy(pem / "both.pem", tmp_path / "a.pem")
+    now = begun = time.time()
+    read = Certificates(ServerConfig(ssl_certfile=str(tmp_path / "a.pem")), wall=lambda: now)
+    for days, told in ((0, 0), (1.9, 1), (1.95, 1), (2.1, 2), (2.2, 2)):
+        now = begun + days * 86_400
+        read.renew()
+        assert len(caplog.messages) == told
+    assert "expires at" in caplog.messages[0] and "expired at" in caplog.messages[1]
+    shutil.copy(pem / "both.pem", tmp_path / "b.pem")  # it is replaced by one that is no better
+    (tmp_path / "b.pem").rename(tmp_path / "a.pem")
+    read.renew()
+    assert len(caplog.messages) == 3 and "expired at" in caplog.messages[2]
+    now = begun
+    read.renew()
+    assert len(caplog.messages) == 3
+
+
+@pytest.mark.parametrize("year", ["20490101000000Z", "20510101000000Z"])
+def test_validity_is_read_as_openssl_writes_it(tmp_path: Path, year: str) -> None:
+    """Years from 2050 on have four digits."""
+    key, request, signed = (str(tmp_path / name) for name in ("a.key", "a.csr", "a.crt"))
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=a", "-keyout", key, "-out", request)
+    (tmp_path / "index").touch()
+    (tmp_path / "ca.cnf").write_text(
+        f"[ca]\ndefault_ca=a\n[a]\ndatabase={tmp_path}/index\nnew_certs_dir={tmp_path}\n"
+        "default_md=sha256\nrand_serial=yes\npolicy=p\n[p]\ncommonName=supplied\n"
+    )
+    times = ["-startdate", "19990203040506Z", "-enddate", year]
+    made = ["-selfsign", "-batch", "-config", str(tmp_path / "ca.cnf"), "-keyfile", key, "-notext"]
+    openssl("ca", *made, *times, "-in", request, "-out", signed)
+    found = Validity.of("behind a comment\n" + Path(signed).read_text())
+    assert found.begins == datetime(1999, 2, 3, 4, 5, 6, tzinfo=UTC)
+    assert found.ends == datetime(int(year[:4]), 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
