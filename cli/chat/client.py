@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -100,15 +100,30 @@ class ChatClient:
         """Raises ChatError where the server refuses."""
         local = is_local(self.url)  # no proxy reaches this machine's own servers
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-        async with (
-            aiohttp.ClientSession(
-                headers=self._headers, timeout=timeout, trust_env=not local, connector=connector(self.url)
-            ) as session,
-            session.request(method, http_url(self.url) + path, data=body, allow_redirects=False) as response,
-        ):
-            if response.status >= 400:
-                raise _refusal(response, await read_beginning(response))
-            yield response
+        async with aiohttp.ClientSession(
+            headers=self._headers, timeout=timeout, trust_env=not local, connector=connector(self.url)
+        ) as session:
+            asked = session.request(method, http_url(self.url) + path, data=body, allow_redirects=False)
+            async with await self._begun(asked) as response:
+                if response.status >= 400:
+                    raise _refusal(response, await read_beginning(response))
+                yield response
+
+    async def _begun(self, asked: Awaitable[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
+        """The response once its headers are there. Raises ChatError where the server left before."""
+        try:
+            return await asked
+        except (aiohttp.ServerDisconnectedError, OSError) as error:
+            left = isinstance(error, aiohttp.ServerDisconnectedError) or error.errno in RESET
+            if isinstance(error, aiohttp.ClientConnectorError):
+                left = isinstance(error.os_error, ConnectionResetError)  # within the handshake
+            if not left:
+                raise
+        # The alert that a certificate is required gets lost: asyncio's server closes without sending it.
+        hint = "speaks TLS, write https://"
+        if self.url.startswith("https:"):
+            hint = "requires a certificate of its clients, turnout chat has none to give"
+        raise ChatError(f"the server at {self.url} ended the connection without an answer; if it {hint}")
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -119,6 +134,10 @@ class ChatClient:
             raise ChatError(
                 f"the certificate of {self.url} is not trusted ({error.certificate_error}); if it should be, "
                 "name its file, or its authority's, in SSL_CERT_FILE"
+            ) from None
+        except aiohttp.ClientConnectorSSLError as error:
+            raise ChatError(
+                f"TLS with {self.url} failed ({error.os_error}); if the server speaks none, write http://"
             ) from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise ChatError(

@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx
 import pytest
 from click.testing import CliRunner
 from running_server import RunningServer, Start, eventually
 
+from turnout.cli.chat import client as chat_client
 from turnout.cli.main import cli
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, TurnoutError
@@ -87,6 +89,29 @@ def test_chat_says_that_a_certificate_is_not_trusted_and_what_helps(start: Start
     asked = ["chat", "--url", server.url]
     refused = CliRunner().invoke(cli, asked, input="abc\n")
     assert "is not trusted" in refused.output and "SSL_CERT_FILE" in refused.output
+    assert "start one" not in refused.output
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_chat_says_that_a_server_may_require_a_certificate(
+    start: Start, pem: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """It said that the answer was broken off in the middle, or by TLS 1.2 that no server answers."""
+    trusted = ssl.create_default_context(cafile=str(pem / "own.crt"))
+    trusted.maximum_version = ssl.TLSVersion[version]
+    monkeypatch.setattr(chat_client, "connector", lambda url: aiohttp.TCPConnector(ssl=trusted))
+    server = start(**files(pem, certfile="both.pem", ca_certs="other.crt"))
+    refused = CliRunner().invoke(cli, ["chat", "--url", server.url], input="abc\n")
+    assert "without an answer; if it requires a certificate of its clients" in refused.output
+    assert "middle" not in refused.output and "start one" not in refused.output
+
+
+def test_chat_says_that_a_server_speaks_tls_or_does_not(start: Start, pem: Path) -> None:
+    encrypted, plain = start(**files(pem, certfile="both.pem")).url, start().url
+    refused = CliRunner().invoke(cli, ["chat", "--url", encrypted.replace("https:", "http:")], input="a\n")
+    assert "without an answer; if it speaks TLS, write https://" in refused.output
+    refused = CliRunner().invoke(cli, ["chat", "--url", plain.replace("http:", "https:")], input="a\n")
+    assert "TLS with https://" in refused.output and "write http://" in refused.output
     assert "start one" not in refused.output
 
 
