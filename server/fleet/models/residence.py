@@ -233,6 +233,8 @@ def load_failed(reason: str, seconds: float) -> ApiError:
 
 
 def _changing(fleet: Fleet) -> bool:
+    if fleet.failure is not None:  # a change that was begun does not end any more
+        return False
     if fleet.rollout is not None and fleet.rollout.state in ("rolling", "paused", "undoing"):
         return True
     return any(each.leaving or each.draining or not each.started for each in fleet.replicas)

@@ -26,7 +26,7 @@ class Engines:
 
     def __init__(self) -> None:
         self.replicas: list[Any] = []
-        self.rollout = None
+        self.rollout: Any = None
         self.failure: str | None = None
         self.dismissed = False
         self.restarting = False
@@ -427,6 +427,27 @@ def test_commands_load_and_unload() -> None:
             served.models.unload(a)
 
     run(play)
+
+
+@pytest.mark.parametrize("left", ["a drained replica", "a paused rollout"])
+def test_a_command_loads_a_model_again_that_was_given_up(left: str) -> None:
+    """It waited for ever: a replica drained before it failed, and a rollout, counted as what would end."""
+
+    async def play(served: Served) -> None:
+        model, engines = served.models.named("a"), served.engines["a"]
+        served.models.load(model)
+        await until(lambda: model.state == "loaded")
+        if left == "a drained replica":
+            engines.replicas[0].draining = True
+        else:
+            engines.rollout = SimpleNamespace(state="paused")
+        engines.die("it died too often")
+        assert model.state == "failed"
+        served.models.load(model)
+        await until(lambda: model.state == "loaded")
+        assert served.loads("a") == 2
+
+    run(play, {"a": Stay(), "b": Stay()})
 
 
 def test_a_command_that_comes_while_a_model_loads_loads_it_once() -> None:
