@@ -28,6 +28,8 @@ class AdminJournal:
         """`announce`: engines tell which prefixes they keep. `event_interval`: as in `SetEventInterval`."""
         self._announce = announce
         self.event_interval = event_interval
+        self.beside: AdminJournal | None = None
+        """Of the engines of another configuration, which remember the same."""
         self._scheduler: SetScheduler | None = None
         self._pins: dict[str, PinPrefix] = {}
 
@@ -39,6 +41,11 @@ class AdminJournal:
 
     def note(self, command: AdminCommand) -> None:
         """Remember a command that was carried out."""
+        self._note(command)
+        if self.beside is not None:
+            self.beside._note(command)
+
+    def _note(self, command: AdminCommand) -> None:
         if isinstance(command, SetScheduler):
             self._scheduler = command
         elif isinstance(command, PinPrefix):

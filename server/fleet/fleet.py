@@ -25,7 +25,7 @@ from turnout.core.engine.client import TakesAtOnce
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.interfaces.router import Routable, Router
 from turnout.core.logs import current_request
-from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply
+from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, StopProfile
 from turnout.core.types.request import RequestSpec
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.admin_journal import AdminJournal, lasts
@@ -225,18 +225,20 @@ class Fleet(Replicas):
         """Have all engines carry a command out; those that are not there are told when they start."""
         if not self.replicas:
             raise EngineGone(UNLOADED)
-        asked = self._at_work or list(self.replicas)
+        asked = self._asked(command) or list(self.replicas)
         replies = await asyncio.gather(*(replica.admin(command) for replica in asked))
-        if (reply := merged_reply(replies)).error_kind:
-            return reply
-        if self.rollout is not None:
-            self.rollout.note(command)
-        if not lasts(command):
+        if (reply := merged_reply(replies)).error_kind or not lasts(command):
             return reply
         # Engines that came meanwhile were told what had been carried out before they did.
         come = [replica for replica in self._at_work if replica not in asked]
         late = await asyncio.gather(*(replica.admin(command) for replica in come))
         return merged_reply([*replies, *(each for each in late if each.error_kind != "missing")])
+
+    def _asked(self, command: AdminCommand) -> list[FleetReplica]:
+        """The replicas at work; one that was drained since its profile began still has that to end."""
+        if isinstance(command, StopProfile):
+            return [replica for replica in self.replicas if replica.reports]
+        return self._at_work
 
     @property
     def _at_work(self) -> list[FleetReplica]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
-from turnout.core.types.messages import AdminCommand, Ready
+from turnout.core.types.messages import Ready
 from turnout.server.fleet.generation import Generation
 from turnout.server.fleet.replica import REPLACED, FleetReplica
 from turnout.text.tokenizer import template_source
@@ -49,6 +49,8 @@ class Rollout:
         """`drain_seconds`: how long requests may take to end that cannot move to a new engine."""
         assert fleet.generation is not None
         self.old, self.new = fleet.generation, new
+        # The engines of both that start later are told what was commanded of either, however late it came.
+        self.old.journal.beside, new.journal.beside = new.journal, self.old.journal
         self.drain_seconds = drain_seconds
         self.state: RolloutState = "rolling"
         self._backwards = False
@@ -74,11 +76,6 @@ class Rollout:
         """Replicas of the target's generation that have served."""
         there = [each for each in self._fleet.replicas if each.started and not each.replaced]
         return sum(each.generation is self.target for each in there)
-
-    def note(self, command: AdminCommand) -> None:
-        """Remember, for the engines of both generations that start later, a command that was carried out."""
-        for generation in (self.old, self.new):
-            generation.journal.note(command)
 
     # -------------------------------------------------------------- commands
 

@@ -63,6 +63,19 @@ def test_each_replica_writes_a_trace_that_perfetto_opens(start: Start, tmp_path:
     )
 
 
+def test_a_replica_that_is_drained_meanwhile_writes_its_trace_too(start: Start, tmp_path: Path) -> None:
+    """It was not asked, so that its profile went on until its end came of itself, minutes later."""
+    server = start(profile_dir=tmp_path / "profiles", replicas=2)
+    assert post(server, "/start_profile").status_code == 200
+    assert post(server, "/admin/replicas", json={"action": "drain", "replica": "1"}).status_code == 200
+    ended = post(server, "/stop_profile").json()
+    traces = [Path(file).name for file in ended["files"] if file.endswith(".pt.trace.json.gz")]
+    assert sorted(name.split("-")[0] for name in traces) == ["0", "1"]
+    assert post(server, "/start_profile").status_code == 200
+    ended = post(server, "/stop_profile").json()
+    assert [file.endswith(".pt.trace.json.gz") for file in ended["files"]].count(True) == 1
+
+
 @pytest.mark.slow
 def test_attacks_on_profiles(start: Start, tmp_path: Path) -> None:
     """Stopped without a start, started twice, with a body, without the key; an engine that dies meanwhile."""

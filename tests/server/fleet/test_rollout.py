@@ -20,7 +20,7 @@ from running_server import RunningServer, Start, eventually
 
 from turnout.cli.main import cli
 from turnout.config import EngineConfig
-from turnout.core.types.messages import ListPrefixes, ShowScheduler
+from turnout.core.types.messages import ListPrefixes, SetScheduler, ShowScheduler
 from turnout.server.engine.admin_journal import AdminJournal
 from turnout.server.fleet.generation import Generation
 from turnout.server.fleet.rollout import Rollout
@@ -240,6 +240,28 @@ def test_policies_and_pins_reach_the_engines_of_a_rollout(two: RunningServer) ->
     begin(two, scheduler="sjf")
     ended(two, "done")
     assert [state.scheduler for state in told(two, ShowScheduler())] == ["sjf", "sjf"], "it names another"
+
+
+def test_what_an_engine_takes_up_late_reaches_the_engines_of_a_rollout_too(
+    two: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that was answered with 504 was kept for the engines of one configuration alone."""
+    begin(two, max_num_seqs=32)
+    assert two.post(ROLLOUT, action="pause").json()["state"] == "paused"
+    rollout = two.fleet.rollout
+    assert rollout is not None
+    engines = [replica.client.pid for replica in two.fleet.replicas if replica.generation is rollout.old]
+    with monkeypatch.context() as patch:
+        patch.setattr("turnout.server.engine.replies.ADMIN_TIMEOUT_SECONDS", 0.05)
+        for pid in engines:
+            os.kill(pid or 0, signal.SIGSTOP)
+        try:
+            assert two.post("/admin/scheduler", name="ljf").status_code == 504
+        finally:
+            for pid in engines:
+                os.kill(pid or 0, signal.SIGCONT)
+    for generation in (rollout.old, rollout.new):
+        eventually(lambda journal=generation.journal: SetScheduler in map(type, journal.commands()))
 
 
 @pytest.mark.slow
