@@ -93,6 +93,11 @@ class Follower:
                 os.write(2, some)
         return some is None
 
+    @property
+    def ended(self) -> bool:
+        """Its process has ended."""
+        return self.process is not None and self.process.poll() is not None
+
     def end(self, seconds: float) -> str:
         """Waits so long for the process to end, then kills it; returns how it ended, with its last words."""
         assert self.process is not None

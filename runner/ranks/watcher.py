@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
+from turnout.core.clock import monotonic
 from turnout.runner.ranks.followers import Follower
 from turnout.runner.ranks.silence import Timing
 
@@ -113,8 +114,9 @@ class Watcher:
             self._kill_all()
         for follower in self._followers:
             follower.frames.close()
+        until = monotonic() + self._timing.exiting
         for follower in self._followers:
-            follower.end(self._timing.exiting)
+            follower.end(max(0.0, until - monotonic()))
 
     def _kill_all(self) -> None:
         for follower in self._followers:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from turnout.core.clock import monotonic
 from turnout.core.meeting import Meeting
 from turnout.core.version import own_version
 from turnout.runner.ranks.followers import Follower
@@ -38,6 +39,9 @@ class _Rank:
     frames: FrameQueue
     proxy: Silence
     told_to_end: bool = False
+    until: float | None = None
+    """When its follower, which has closed its channel, is ended if it has not ended itself; None: it has not
+    closed it."""
 
 
 class RankHost:
@@ -139,12 +143,17 @@ class RankHost:
     # -------------------------------------------------------------- from followers
 
     def _pass_words(self, rank: _Rank) -> None:
-        words = rank.follower.words.arrived()
-        for word in words or ():
-            self._tell(rank.server, Kind.WORD, word)
-        if words is not None:
+        if rank.until is None:
+            words = rank.follower.words.arrived()
+            for word in words or ():
+                self._tell(rank.server, Kind.WORD, word)
+            if words is not None:
+                return
+            self._selector.unregister(rank.follower.words)
+            rank.until = monotonic() + (self._timing.exiting if rank.told_to_end else ENDING_SECONDS)
+        if not rank.follower.ended and monotonic() < rank.until:
             return
-        how = rank.follower.end(TIMING.exiting if rank.told_to_end else ENDING_SECONDS)
+        how = rank.follower.end(0)
         logger.info("rank %d %s", rank.order.rank, how)
         self._tell(rank.server, Kind.GONE, b"" if rank.told_to_end else how.encode())
         self._forget(rank)

@@ -27,3 +27,6 @@ with follower_channel() as channel:
             raise ModelError("the checkpoint lacks layer 7")
         elif verb == b"linger":
             time.sleep(60)
+        elif verb == b"mute":
+            channel._words.close()
+            time.sleep(60)

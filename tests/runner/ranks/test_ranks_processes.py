@@ -214,6 +214,19 @@ def test_followers_end_in_good_order_or_are_killed_and_none_is_left(ranks: Ranks
 
 
 @pytest.mark.slow
+def test_followers_that_do_not_end_are_waited_for_together() -> None:
+    """Each was waited for by itself: five seconds for each."""
+    timing = QUICK._replace(exiting=1.0)
+    with Ranks.start(CONFIG, 5, module="fake_follower", timing=timing) as ranks:
+        for _ in range(4):
+            ranks.receive(60)
+        ranks.send(b"* linger")
+        begun = time.monotonic()
+        ranks.close()
+        assert 1.0 <= time.monotonic() - begun < 2.5
+
+
+@pytest.mark.slow
 def test_followers_outlive_the_thread_that_started_them() -> None:
     found: list[Ranks] = []
     starting = threading.Thread(

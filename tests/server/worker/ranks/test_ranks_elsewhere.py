@@ -131,6 +131,26 @@ def test_a_rank_that_reads_no_frames_holds_up_no_other_there(machine, tmp_path: 
 
 
 @pytest.mark.slow
+def test_ranks_that_close_without_ending_hold_up_no_other_there(machine, tmp_path: Path) -> None:
+    """The worker waited for each by itself, and passed on nothing of any rank, of no engine, meanwhile."""
+    there = machine("127.0.0.2")
+    with begun(tmp_path / "keys", there, each=3) as ranks, begun(tmp_path / "keys", there) as others:
+        for _ in range(5):
+            ranks.receive(60)
+        others.receive(60)
+        for rank in (b"3", b"4", b"5"):
+            ranks.send(rank + b" mute")
+        until = time.monotonic() + 2.5
+        while (sent := time.monotonic()) < until:
+            others.send(b"1 echo here")
+            assert others.receive(60) == (1, b"here")
+            assert time.monotonic() - sent < 1.0
+        with pytest.raises(RankLost, match="closed its channel and did not end"):
+            ranks.receive(60)
+    eventually(lambda: not there.followers())
+
+
+@pytest.mark.slow
 def test_a_follower_that_loads_for_long_has_been_started(
     machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
