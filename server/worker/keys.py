@@ -9,6 +9,7 @@ from pathlib import Path
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
+from turnout.core.api_keys import warn_if_open
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.launcher import ChannelKeys
 from turnout.plugins.launchers.static import read_key_file
@@ -23,6 +24,7 @@ ZAP_DOMAIN = "turnout"
 def kept_keys(path: str) -> tuple[ChannelKeys, bool]:
     """The keys of a file, and whether it was made now, readable by this user alone. Raises ConfigError."""
     if Path(path).exists():
+        warn_if_open(path)
         return read_key_file(path), False
     public, secret = made_pair()
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from turnout.config import ServerConfig
+from turnout.core.api_keys import warn_if_open
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError
 from turnout.server.http.access.key_file import KeyEntry, read_key_file, valid_key
@@ -121,9 +122,20 @@ class Keys:
 
 
 def check_keys(config: ServerConfig) -> None:
-    """Raises ConfigError for keys that cannot be read, which need not wait for the model."""
+    """Raises ConfigError for keys that cannot be read, which need not wait for the model.
+
+    Warns of files whose keys are no secret.
+    """
     Keys.for_api(config)
     Keys.for_admin(config)
+    files = (
+        config.api_key_file,
+        config.admin_key_file,
+        config.replica_key_file,
+        config.ssl_keyfile or config.ssl_certfile,
+    )
+    for file in filter(None, dict.fromkeys(files)):
+        warn_if_open(file)
 
 
 def name_of(token: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,25 @@ def test_whitespace_around_a_key_does_not_count(monkeypatch: pytest.MonkeyPatch)
     assert Keys.for_api(ServerConfig(api_key=(" a ", "b\n"))).find(b"b")
     monkeypatch.setenv(API_KEY_VARIABLE, "of a file\n")
     assert Keys.for_api(ServerConfig()).find(b"of a file")
+
+
+def test_keys_that_every_user_can_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing was said of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "the keys")
+        path.write_text("secret\n")
+        for file_mode, folder_mode, told in (
+            (0o644, 0o755, True),
+            (0o600, 0o755, False),
+            (0o640, 0o755, False),
+            (0o644, 0o700, False),
+        ):
+            path.chmod(file_mode)
+            path.parent.chmod(folder_mode)
+            caplog.clear()
+            check_keys(ServerConfig(api_key_file=str(path), admin_key_file=str(path)))
+            words = f"every user of this machine can read the keys in {path}; "
+            assert caplog.messages == [f"{words}keep them out: chmod 600 '{path}'"] * told
 
 
 @pytest.mark.parametrize("key", ["hid\nden", "hid\tden", "\ufeffhidden", "hid\x00den", " \n"])
