@@ -177,6 +177,9 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if asks_for_upgrade(self.parser):
             return  # they come again
+        if self.parser.get_http_version() == "1.1" and sum(name == b"host" for name, _ in self.headers) != 1:
+            # RFC 9112, 3.2: a proxy in between may have understood another host.
+            self._stop_if(ApiError(400, "a request of HTTP/1.1 has one Host header"))
         if len(self.pipeline) >= limits.PIPELINED.most:
             self._stop_if(ApiError(400, f"at most {limits.PIPELINED.whole} requests may be sent ahead"))
         super().on_headers_complete()

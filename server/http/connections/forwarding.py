@@ -116,6 +116,7 @@ class _Exchange:
         client = json.dumps([scope["client"], scope["scheme"]]).encode()
         passed = [
             *((name, value) for name, value in headers if name not in left_out),
+            *(() if any(name == b"host" for name, _ in headers) else ((b"host", b""),)),  # of HTTP/1.0
             (CLIENT, client),
             (b"connection", b"close"),
             *([(b"transfer-encoding", b"chunked")] if self._chunked else ()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -145,6 +146,14 @@ def test_requests_that_are_answered_or_passed_on(launch: Launch) -> None:
         assert refused.status_code == 400 and "512" in refused.text
         refused = client.post("/v1/completions", json={"prompt": "a" * 512, "max_tokens": 3})  # by the engine
         assert refused.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_request_of_http_1_0_is_passed_on_without_a_host(launch: Launch) -> None:
+    """The other end takes HTTP/1.1 alone, which has one."""
+    address = httpx.URL(launch().url())
+    with socket.create_connection((address.host, address.port or 0), timeout=20) as connection:
+        connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.slow

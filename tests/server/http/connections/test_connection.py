@@ -77,6 +77,24 @@ def test_a_connection_without_another_request_is_closed(connect: Connect) -> Non
         assert received(connection).count(b"HTTP/1.1 200 ") == 1
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /health HTTP/1.1\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nHost:\r\n", 200),
+        (b"GET /health HTTP/1.0\r\n", 200),
+    ],
+)
+def test_a_request_names_one_host(connect: Connect, head: bytes, status: int) -> None:
+    """Without one, or with two, it was served. HTTP/1.0 has no such header."""
+    with closing(connect()) as connection:
+        connection.sendall(head + b"Connection: close\r\n\r\n")
+        answer = received(connection)
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert (b"one Host header" in answer) == (status == 400)
+
+
 def test_a_body_that_does_not_come_gets_408(connect: Connect) -> None:
     with closing(connect()) as connection:
         connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
