@@ -36,7 +36,7 @@ from prometheus_client.registry import Collector
 from turnout.core.version import own_version
 from turnout.server.http.telemetry.traces import quiet_libraries, resource
 
-__all__ = ["Metrics", "metrics_of"]
+__all__ = ["Metrics", "Starts", "metrics_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ CLOSE_SECONDS = 2.0
 CUMULATIVE = AggregationTemporality.CUMULATIVE
 _INF = float("inf")
 
+Labels = tuple[tuple[str, str], ...]
 Collect = Callable[[], Awaitable[Collector]]
 
 
@@ -59,7 +60,7 @@ class Metrics:
         quiet_libraries()
         self._endpoint = endpoint
         self._exporter = OTLPMetricExporter(endpoint=endpoint)
-        self._resource, self._start = resource(), time.time_ns()
+        self._resource, self._starts = resource(), Starts(time.time_ns())
         self._seconds = _interval(os.environ if environment is None else environment)
         self._well = True
 
@@ -93,7 +94,7 @@ class Metrics:
 
     def _export(self, collected: Collector) -> None:
         try:
-            data = metrics_of(collected, self._start, time.time_ns())
+            data = metrics_of(collected, self._starts, time.time_ns())
             scope = ScopeMetrics(InstrumentationScope("turnout", own_version()), data, "")
             whole = MetricsData([ResourceMetrics(self._resource, [scope], "")])
             self._tell(self._exporter.export(whole) is MetricExportResult.SUCCESS)
@@ -116,35 +117,53 @@ def _interval(environment: Mapping[str, str]) -> float:
     return max(LEAST_SECONDS, seconds) if math.isfinite(seconds) else MINUTE
 
 
-def metrics_of(collected: Collector, start: int, now: int) -> list[Metric]:
-    """What a registry has, as the protocol has it. Times are in nanoseconds since the epoch."""
-    return [made for family in collected.collect() for made in _metric(family, start, now)]
+class Starts:
+    """Since when each series counts: since the server began, or since the series began anew, as that of an
+    engine which was replaced. Times are in nanoseconds since the epoch."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self._seen: dict[tuple[str, Labels], tuple[float, int, int]] = {}
+        """The latest value, since when it counts, and when it was seen."""
+
+    def of(self, name: str, labels: Mapping[str, str], value: float, now: int) -> int:
+        key = name, tuple(sorted(labels.items()))
+        before, start, seen = self._seen.get(key, (0.0, self.first, self.first))
+        if value < before:
+            start = seen
+        self._seen[key] = value, start, now
+        return start
 
 
-def _metric(family: Family, start: int, now: int) -> Iterator[Metric]:
+def metrics_of(collected: Collector, starts: Starts, now: int) -> list[Metric]:
+    """What a registry has, as the protocol has it."""
+    return [made for family in collected.collect() for made in _metric(family, starts, now)]
+
+
+def _metric(family: Family, starts: Starts, now: int) -> Iterator[Metric]:
     name = family.name.replace(":", ".")
     unit = "s" if family.name.endswith("_seconds") else "By" if family.name.endswith("_bytes") else ""
     if family.type == "histogram":
         yield Metric(
-            name, family.documentation, unit, Histogram(list(_histograms(family, start, now)), CUMULATIVE)
+            name, family.documentation, unit, Histogram(list(_histograms(family, starts, now)), CUMULATIVE)
         )
         return
     counter = family.type == "counter"
     wanted = f"{family.name}_total" if counter else family.name
-    points = [
-        NumberDataPoint(sample.labels, start, now, sample.value)
-        for sample in family.samples
-        if sample.name == wanted
-    ]
+    points = []
+    for sample in family.samples:
+        if sample.name == wanted:
+            start = starts.of(name, sample.labels, sample.value, now) if counter else starts.first
+            points.append(NumberDataPoint(sample.labels, start, now, sample.value))
     if points:
         data = Sum(points, CUMULATIVE, is_monotonic=True) if counter else Gauge(points)
         yield Metric(name, family.documentation, unit, data)
 
 
-def _histograms(family: Family, start: int, now: int) -> Iterator[HistogramDataPoint]:
+def _histograms(family: Family, starts: Starts, now: int) -> Iterator[HistogramDataPoint]:
     """One for each set of labels. Prometheus' buckets have what lies below them too."""
-    buckets: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
-    sums: dict[tuple[tuple[str, str], ...], float] = {}
+    buckets: dict[Labels, dict[float, float]] = {}
+    sums: dict[Labels, float] = {}
     for sample in family.samples:
         labels = {name: value for name, value in sample.labels.items() if name != "le"}
         key = tuple(sorted(labels.items()))
@@ -159,7 +178,7 @@ def _histograms(family: Family, start: int, now: int) -> Iterator[HistogramDataP
         finite = [bound for bound in bounds if bound != _INF]
         yield HistogramDataPoint(
             dict(key),
-            start,
+            starts.of(family.name, dict(key), counts[-1], now),
             now,
             counts[-1],
             sums.get(key, 0.0),

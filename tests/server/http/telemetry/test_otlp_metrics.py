@@ -14,7 +14,7 @@ from otlp_receiver import receiver
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from running_server import Start, eventually
 
-from turnout.server.http.telemetry.metrics import INTERVAL, Metrics, metrics_of
+from turnout.server.http.telemetry.metrics import INTERVAL, Metrics, Starts, metrics_of
 
 
 def test_each_kind_becomes_its_own() -> None:
@@ -24,7 +24,7 @@ def test_each_kind_becomes_its_own() -> None:
     times = Histogram("turnout:wait_seconds", "Waits.", registry=registry, buckets=(1, 2))
     for value in (0.5, 0.6, 1.5, 9):
         times.observe(value)
-    made = {metric.name: metric for metric in metrics_of(registry, 5, 9)}
+    made = {metric.name: metric for metric in metrics_of(registry, Starts(5), 9)}
     assert {name: metric.unit for name, metric in made.items()} == {
         "turnout.things": "",
         "turnout.level_bytes": "By",
@@ -35,6 +35,25 @@ def test_each_kind_becomes_its_own() -> None:
     assert made["turnout.things"].data.is_monotonic and level.value == 7 and level.time_unix_nano == 9
     assert (waits.count, waits.sum, waits.bucket_counts) == (4, pytest.approx(11.6), [2, 1, 1])
     assert waits.explicit_bounds == [1, 2]
+
+
+def test_a_sum_that_begins_anew_has_another_start() -> None:
+    """Those of an engine that was replaced went back, by the protocol an error of the sender."""
+    starts, points = Starts(5), []
+    for now, counted in ((10, 3), (20, 4), (30, 1), (40, 2)):
+        registry = CollectorRegistry()
+        things = Counter("turnout:things", "Things.", ("who",), registry=registry)
+        things.labels("it").inc(counted)
+        things.labels("another").inc(now)
+        Gauge("turnout:level", "A level.", registry=registry).set(-now)
+        waits = Histogram("turnout:wait_seconds", "Waits.", registry=registry, buckets=(1,))
+        for _ in range(counted):
+            waits.observe(0.5)
+        made = {metric.name: metric.data.data_points for metric in metrics_of(registry, starts, now)}
+        it, another = made["turnout.things"]
+        (wait,) = made["turnout.wait_seconds"]
+        points.append([point.start_time_unix_nano for point in (it, wait, another)])
+    assert points == [[5, 5, 5], [5, 5, 5], [20, 20, 5], [20, 20, 5]]
 
 
 def test_what_prometheus_sees_is_sent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
