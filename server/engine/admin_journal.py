@@ -53,6 +53,10 @@ class AdminJournal:
         elif isinstance(command, UnpinPrefix):
             self._pins.pop(command.name, None)
 
+    def pin(self, name: str) -> PinPrefix | None:
+        """What pinned the prefix of this name; None: nothing did."""
+        return self._pins.get(name)
+
     def commands(self) -> Iterator[AdminCommand | AnnouncePrefixes | SetEventInterval]:
         """The commands to give to an engine that starts anew."""
         if self.event_interval:

@@ -25,7 +25,15 @@ from turnout.core.engine.client import TakesAtOnce
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.interfaces.router import Routable, Router
 from turnout.core.logs import current_request
-from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, StopProfile
+from turnout.core.types.messages import (
+    AdminCommand,
+    Delta,
+    PinPrefix,
+    Ready,
+    Reply,
+    StopProfile,
+    UnpinPrefix,
+)
 from turnout.core.types.request import RequestSpec
 from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.engine.admin_journal import AdminJournal, lasts
@@ -222,17 +230,29 @@ class Fleet(Replicas):
             replica.client.abort(request_id, index)
 
     async def admin(self, command: AdminCommand) -> Reply:
-        """Have all engines carry a command out; those that are not there are told when they start."""
+        """Have all engines carry a command out; those that are not there are told when they start. A prefix
+        that one engine refuses stays pinned in none."""
         if not self.replicas:
             raise EngineGone(UNLOADED)
+        undoing = self._undoing(command.name) if isinstance(command, PinPrefix) else None
         asked = self._asked(command) or list(self.replicas)
         replies = await asyncio.gather(*(replica.admin(command) for replica in asked))
-        if (reply := merged_reply(replies)).error_kind or not lasts(command):
-            return reply
-        # Engines that came meanwhile were told what had been carried out before they did.
-        come = [replica for replica in self._at_work if replica not in asked]
-        late = await asyncio.gather(*(replica.admin(command) for replica in come))
-        return merged_reply([*replies, *(each for each in late if each.error_kind != "missing")])
+        reply = merged_reply(replies)
+        if lasts(command) and not reply.error_kind:
+            # Engines that came meanwhile were told what had been carried out before they did.
+            come = [replica for replica in self._at_work if replica not in asked]
+            late = await asyncio.gather(*(replica.admin(command) for replica in come))
+            reply = merged_reply([*replies, *(each for each in late if each.error_kind != "missing")])
+            asked, replies = [*asked, *come], [*replies, *late]
+        if undoing is not None and reply.error_kind:
+            took = [replica for replica, each in zip(asked, replies, strict=True) if not each.error_kind]
+            await asyncio.gather(*(replica.admin(undoing) for replica in took), return_exceptions=True)
+        return reply
+
+    def _undoing(self, name: str) -> PinPrefix | UnpinPrefix:
+        """The command that brings back what a prefix of this name is now."""
+        pinned = None if self.generation is None else self.generation.journal.pin(name)
+        return UnpinPrefix(name) if pinned is None else PinPrefix(name, pinned.tokens, pinned.salt)
 
     def _asked(self, command: AdminCommand) -> list[FleetReplica]:
         """The replicas at work; one that was drained since its profile began still has that to end."""

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from asking import COMPLETIONS, events
+from echo_engine import POOL
 from running_server import RunningServer, Start, eventually
 
 from turnout.config import EngineConfig
@@ -22,7 +23,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Routable
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.core.logs import LogStyle
-from turnout.core.types.messages import ListPrefixes, ShowScheduler
+from turnout.core.types.messages import ListPrefixes, PinPrefix, ShowScheduler
 from turnout.plugins.routers.score import Score
 from turnout.server.engine import next_engine
 from turnout.server.engine import process as engine_process
@@ -434,13 +435,35 @@ def test_an_engine_that_comes_while_others_are_slow_to_obey_is_told_too(start: S
             os.kill(slow, signal.SIGCONT)
         assert [answer.result(20).status_code for answer in answers] == [200, 200, 200]
     assert {_policy_of(server, name) for name in states(server)} == {"ljf"}
-    assert {tuple(_pins_of(server, name)) for name in states(server)} == {("new",)}
+    assert [list(_pins_of(server, name)) for name in states(server)] == [["new"]] * 2
 
 
-def _pins_of(server: RunningServer, name: str) -> list[str]:
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_prefix_that_one_engine_has_no_room_for_is_pinned_in_none(start: Start, earlier: bool) -> None:
+    """The client had an error, and the other engine kept the prefix, as did those that started later."""
+    server = start(replicas=2)
+
+    def pin(*first: int, length: int = 96) -> httpx.Response:
+        return server.post("/admin/prefixes", name="late", prompt=[*first, *range(length)], compute=False)
+
+    if earlier:
+        assert pin(9, length=16).json()["tokens"] == 16
+    full: Any = server.fleet.named("1").client.admin(PinPrefix("large", list(range(3, POOL - 64))))
+    assert asyncio.run_coroutine_threadsafe(full, server.loop).result(10).error == ""
+    refused = pin(5)
+    assert refused.status_code == 400 and "'late' needs 96 tokens" in refused.text
+    before = {"late": 16} if earlier else {}
+    assert _pins_of(server, "0") == before and _pins_of(server, "1") == {**before, "large": POOL - 80}
+    assert server.fleet.generation is not None
+    kept = server.fleet.generation.journal.pin("late")
+    assert (kept is not None and kept.tokens[0] == 9) if earlier else kept is None
+
+
+def _pins_of(server: RunningServer, name: str) -> dict[str, int]:
+    """How many tokens of each prefix an engine keeps."""
     client = server.fleet.named(name).client
     reply: Any = asyncio.run_coroutine_threadsafe(client.admin(ListPrefixes()), server.loop).result(10)
-    return [prefix.name for prefix in reply.value.prefixes]
+    return {prefix.name: prefix.tokens for prefix in reply.value.prefixes}
 
 
 def _policy_of(server: RunningServer, name: str) -> str:
