@@ -101,7 +101,8 @@ class _Program:
         parts = FrontParts(self._load, self._keys.usage, order.inside, order.stores_responses)
         app = create_app(models, order.server, front=parts)
         self._context = app.state.context
-        listener = Listener(socket.socket(fileno=order.listener), order.url, certificates(order.server))
+        sockets = [socket.socket(fileno=each) for each in order.listeners]
+        listener = Listener(sockets, order.url, certificates(order.server))
         server = HttpServer(app, listener, order.server)
         with freeze_garbage(), quick_turns():
             serving = asyncio.create_task(server.serve())

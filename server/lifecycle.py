@@ -66,7 +66,7 @@ def http_server(
     inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     inside.bind(fronts.inside)
     inside.listen(BACKLOG)
-    return HttpServer(create_app(models, config, fronts=fronts), Listener(inside, listener.url), config)
+    return HttpServer(create_app(models, config, fronts=fronts), Listener([inside], listener.url), config)
 
 
 async def _start(models: Models) -> None:

@@ -11,7 +11,8 @@ from turnout.core.errors import ConfigError
 __all__ = ["connector", "http_url", "is_local", "server_url"]
 
 UNIX = "unix:"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
+"""The last two are how a server on all interfaces names itself."""
 
 
 def server_url(address: str) -> str:
@@ -44,4 +45,4 @@ def connector(url: str) -> aiohttp.BaseConnector:
 
 def is_local(url: str) -> bool:
     """The server is on this machine."""
-    return url.startswith(UNIX) or urlsplit(url).hostname in LOOPBACK
+    return url.startswith(UNIX) or urlsplit(url).hostname in LOCAL

@@ -54,7 +54,7 @@ class Front:
         self._wire: Wire[OwnerMessage, FrontMessage] = Wire(order.wire, FrontMessage, bind=True)
         try:
             command = [sys.executable, "-P", "-m", MAIN]
-            self._child = Child(command, self._death, inherited=[order.listener])
+            self._child = Child(command, self._death, inherited=order.listeners)
         except OSError:
             self._wire.close()
             raise

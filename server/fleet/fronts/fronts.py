@@ -43,7 +43,7 @@ STEADY_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 30.0
 
 
 class Fronts:
-    """`--api-workers` processes that take connections from one socket, for the fleet of this one."""
+    """`--api-workers` processes that take connections from the same sockets, for the fleet of this one."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Fronts:
         """The Unix socket at which this process answers what fronts pass on."""
         self._order = partial(
             FrontOrder,
-            listener=listener.socket.fileno(),
+            listeners=[each.fileno() for each in listener.sockets],
             url=listener.url,
             inside=self.inside,
             folder=str(model),
@@ -128,7 +128,7 @@ class Fronts:
     async def stop(self) -> None:
         """End all, once their clients have what has come."""
         self._stopping = True
-        self._listener.socket.close()  # else connections would still wait for one that takes them
+        self._listener.close()  # else connections would still wait for one that takes them
         await asyncio.gather(*(front.stop(STOP_SECONDS) for front in self._all))
 
     def kill(self) -> None:

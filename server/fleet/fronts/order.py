@@ -12,8 +12,8 @@ class FrontOrder(Config):
     """Where a front listens, for what model, and how it reaches the fleet's process."""
 
     number: int
-    listener: int
-    """The descriptor of the socket that listens."""
+    listeners: list[int]
+    """The descriptors of the sockets that listen."""
     url: str
     """What clients are given."""
     wire: str

@@ -18,6 +18,9 @@ __all__ = ["Sites", "is_local_page", "is_loopback", "names_loopback"]
 
 ANY = "*"
 WEB = ("http", "https")
+LOCAL = ("localhost", "0.0.0.0", "::")
+"""Names of this machine. A server on all interfaces prints the address of all as its own, and a client that
+connects to that reaches its own machine."""
 
 
 class Sites:
@@ -79,7 +82,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _is_local_name(host: str) -> bool:
-    return host == "localhost" or host.endswith(".localhost") or is_loopback(host)
+    return host in LOCAL or host.endswith(".localhost") or is_loopback(host)
 
 
 def _matches(host: str, allowed: str) -> bool:

@@ -23,7 +23,7 @@ from turnout.core.errors import TurnoutError
 from turnout.server.http.connections.tls import Certificates
 from turnout.server.http.connections.waiting import GRACE_SECONDS, WaitingConnections
 
-__all__ = ["AT_ONCE", "check_open_files", "take_connections", "usable_descriptors"]
+__all__ = ["AT_ONCE", "Arriving", "check_open_files", "take_connections", "usable_descriptors"]
 
 logger = logging.getLogger(__name__)
 
@@ -94,15 +94,17 @@ async def take_connections(
     waiting: WaitingConnections,
     certificates: Certificates | None = None,
     at_once: int = AT_ONCE,
+    arriving: Arriving | None = None,
 ) -> None:
     """Accept connections until cancelled; with `certificates`, they are encrypted.
 
     `protocol` makes the protocol of a connection, which is in `connections` for as long as the connection
-    lasts, and in `waiting` while it may be closed to make room. `at_once`: as `AT_ONCE`, at most.
+    lasts, and in `waiting` while it may be closed to make room. `at_once`: as `AT_ONCE`, at most. `arriving`:
+    shared with what listens at other addresses.
     """
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
-    arriving = Arriving()
+    arriving = Arriving() if arriving is None else arriving
     warned = False
     at_once = max(1, min(at_once, most // 16))
     while True:

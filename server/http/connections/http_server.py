@@ -12,7 +12,12 @@ from starlette.applications import Starlette
 
 from turnout.config import ServerConfig
 from turnout.core.clock import monotonic
-from turnout.server.http.connections.accepting import AT_ONCE, take_connections, usable_descriptors
+from turnout.server.http.connections.accepting import (
+    AT_ONCE,
+    Arriving,
+    take_connections,
+    usable_descriptors,
+)
 from turnout.server.http.connections.connection import ClientLimits, Connection
 from turnout.server.http.connections.listening import Listener
 from turnout.server.http.connections.waiting import WaitingConnections
@@ -55,6 +60,7 @@ class HttpServer(uvicorn.Server):
         self._most_connections = config.max_connections
         self._shares_listener = config.api_workers > 1
         self._waiting = WaitingConnections(config.max_connections_per_address)
+        self._taking: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     @contextmanager
@@ -66,30 +72,31 @@ class HttpServer(uvicorn.Server):
         """Accept connections with `take_connections`, which limits their number, rather than with uvicorn."""
         await super().startup(sockets=[])
         most = min(self._most_connections, usable_descriptors())
-        open_connections = self.server_state.connections
-        self._tasks = [
+        open_connections, arriving = self.server_state.connections, Arriving()
+        self._taking = [
             asyncio.create_task(
                 take_connections(
-                    self._listener.socket,
+                    each,
                     self._connection,
                     open_connections,
                     most,
                     self._waiting,
                     self._listener.certificates,
                     at_once=1 if self._shares_listener else AT_ONCE,  # the others take theirs
+                    arriving=arriving,
                 )
-            ),
-            asyncio.create_task(self._check_connections()),
+            )
+            for each in self._listener.sockets
         ]
+        self._tasks = [asyncio.create_task(self._check_connections())]
         if (certificates := self._listener.certificates) is not None:
             self._tasks.append(asyncio.create_task(certificates.keep_current()))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        taking = self._tasks[:1]
-        for task in taking:
+        for task in self._taking:
             task.cancel()
-        await asyncio.gather(*taking, return_exceptions=True)
-        self._listener.socket.close()
+        await asyncio.gather(*self._taking, return_exceptions=True)
+        self._listener.close()
         try:
             await super().shutdown()
             if self.force_exit:  # uvicorn leaves the application as it is then; its files are to be closed

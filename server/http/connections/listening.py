@@ -7,8 +7,8 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,19 +23,26 @@ logger = logging.getLogger(__name__)
 BACKLOG = 2048
 ANY_IPV6 = "::"
 """All interfaces, by IPv6 and by IPv4."""
+NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""Of an address that this machine lacks, as it has none by IPv6 where that is switched off."""
 CONNECTABLE = 0o666
 """Who may enter the folder of a Unix socket may connect, as to a port; a proxy is often another user."""
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A socket that listens."""
+    """Where clients connect."""
 
-    socket: socket.socket
+    sockets: Sequence[socket.socket]
+    """One for each address of the host: a name such as ``localhost`` may have one by IPv6 and one by IPv4."""
     url: str
     """What clients are given: ``http://HOST:PORT``, or ``unix:PATH``."""
     certificates: Certificates | None = None
     """With them, connections are encrypted."""
+
+    def close(self) -> None:
+        for each in self.sockets:
+            each.close()
 
 
 @contextmanager
@@ -49,19 +56,18 @@ def listening(config: ServerConfig) -> Iterator[Listener]:
         logger.warning("%s", read.fault)
     if config.uds is not None:
         with _at_path(Path(config.uds)) as listener:
-            yield Listener(listener, f"unix:{config.uds}", read)
+            yield Listener([listener], f"unix:{config.uds}", read)
         return
-    with _at_port(config.host, config.port) as listener:
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(each) for each in _at_port(config.host, config.port)]
         host = f"[{config.host}]" if ":" in config.host else config.host
         scheme = "http" if read is None else "https"
-        yield Listener(listener, f"{scheme}://{host}:{listener.getsockname()[1]}", read)
+        yield Listener(sockets, f"{scheme}://{host}:{sockets[0].getsockname()[1]}", read)
 
 
-def _at_port(host: str, port: int) -> socket.socket:
+def _at_port(host: str, port: int) -> list[socket.socket]:
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        both = host == ANY_IPV6 and socket.has_dualstack_ipv6()
-        return socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+        return _at_addresses(host, port)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
@@ -72,6 +78,31 @@ def _at_port(host: str, port: int) -> socket.socket:
         raise TurnoutError(
             f"{host!r} is not a valid host name: {error}; choose another with --host"
         ) from None
+
+
+def _at_addresses(host: str, port: int) -> list[socket.socket]:
+    """Sockets of one port at all addresses of a host that this machine has. Raises OSError, also where it has
+    none."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    both = host == ANY_IPV6 and socket.has_dualstack_ipv6()
+    sockets: list[socket.socket] = []
+    lacking: OSError | None = None
+    with ExitStack() as opened:
+        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+            at = (address[0], port, *address[2:])
+            try:
+                made = socket.create_server(at, family=family, backlog=BACKLOG, dualstack_ipv6=both)
+            except OSError as error:
+                if error.errno not in NOT_HERE:
+                    raise
+                lacking = lacking or error
+            else:
+                sockets.append(opened.enter_context(made))
+                port = made.getsockname()[1]
+        if lacking is not None and not sockets:
+            raise lacking
+        opened.pop_all()
+    return sockets
 
 
 # ------------------------------------------------------------------ Unix sockets

@@ -32,6 +32,7 @@ from turnout.server.http.connections.validity import Validity
 HI = [{"role": "user", "content": "abc"}]
 CHAT = "/v1/chat/completions"
 PASSWORD = "open sesame"
+GETADDRINFO = socket.getaddrinfo
 
 
 def openssl(*arguments: str) -> None:
@@ -344,6 +345,59 @@ def test_all_interfaces_by_ipv6_are_those_by_ipv4_too(start: Start) -> None:
         assert httpx.get(f"http://{address}:{port}/admin/kv").status_code == 200
 
 
+def resolve(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Have the name `both.test` lead to addresses."""
+
+    def found(host: str, port: int, **more: Any) -> list[Any]:
+        return [each for name in addresses for each in GETADDRINFO(name, port, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_name_of_several_addresses_is_served_at_each(
+    start: Start, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """`--host localhost` was served by IPv6 alone, where the name has that first."""
+    with monkeypatch.context() as patch:
+        resolve(patch, "::1", "127.0.0.1", "127.0.0.1")
+        url = httpx.URL(start(host="both.test", api_workers=workers).url)
+    assert url.host == "both.test"
+    for address in ("127.0.0.1", "[::1]"):
+        assert httpx.get(f"http://{address}:{url.port}/health").status_code == 200
+
+
+def test_addresses_that_this_machine_lacks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--host localhost` was refused where it has an address by IPv6, which is switched off."""
+    resolve(monkeypatch, "198.51.100.1", "127.0.0.1")
+    with listening(ServerConfig(host="both.test", port=0)) as listener:
+        assert [each.getsockname()[0] for each in listener.sockets] == ["127.0.0.1"]
+    resolve(monkeypatch, "198.51.100.1", "198.51.100.2")
+    with (
+        pytest.raises(
+            TurnoutError, match=r"cannot listen on both.test port 0: .*; choose another with --host"
+        ),
+        listening(ServerConfig(host="both.test", port=0)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_turnouts_own_clients_reach_the_url_that_is_printed(
+    start: Start, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """`/admin` took the address of all interfaces for another machine's, and `chat` asked a proxy for it."""
+    if ":" in host and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    url = start(host=host).url
+    shown = CliRunner().invoke(cli, ["top", "--once", "--url", url])
+    assert shown.exit_code == 0, shown.output
+    answered = CliRunner().invoke(cli, ["chat", "--max-tokens", "3", "--url", url], input="abc\n")
+    assert answered.exit_code == 0 and answered.output.startswith("abc\n"), answered.output
+
+
 def test_an_address_by_ipv6_may_have_the_brackets_of_a_url() -> None:
     """The name was not known."""
     assert [ServerConfig(host=host).host for host in ("[::1]", "::1", "[::]")] == ["::1", "::1", "::"]
@@ -379,7 +433,7 @@ def test_the_socket_of_a_dead_server_is_replaced_and_goes_at_the_end(tmp_path: P
     with listening(config) as dead:
         left = path.with_suffix(".left")
         path.rename(left)
-        dead.socket.close()
+        dead.close()
     left.rename(path)
     with listening(config):
         with pytest.raises(TurnoutError, match="another server listens there"), listening(config):
