@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from turnout.models.checkpoints.checkpoint import INDEX_FILE, read_config, weigh
 from turnout.models.checkpoints.readers.formats import open_weights
 from turnout.models.checkpoints.readers.reader import WeightFile
 from turnout.models.checkpoints.saving import save_tensors
+from turnout.models.checkpoints.stored_layers import row_order
 from turnout.quantize.selection import LayerSelection
 from turnout.quantize.smoothquant import Smoothing
 from turnout.runner.checkpoint import Checkpoint
@@ -45,6 +46,11 @@ class _SourceTensor:
     file: WeightFile
     elements: int
 
+    @property
+    def layer(self) -> str:
+        """The layer's name in the checkpoint that is written."""
+        return self.key.rpartition(".")[0]
+
 
 @dataclass(frozen=True)
 class ShardWriter:
@@ -58,8 +64,8 @@ class ShardWriter:
 
     def write(self) -> None:
         """Write the files that are not there yet, their index and config.json."""
-        family = self.checkpoint.family
-        shards = _shards(open_weights(weight_files(self.checkpoint.folder)), family)
+        files = open_weights(weight_files(self.checkpoint.folder))
+        shards = _shards(files, self.checkpoint.family, keeps_order=self.smoothing is None)
         names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
         total = sum(len(shard) for shard in shards)
         with tqdm(total=total, desc="quantizing", unit="tensor", disable=None) as bar:
@@ -68,7 +74,8 @@ class ShardWriter:
                     self._write(self.folder / name, shard, bar)
                 else:
                     bar.update(len(shard))
-        self._finish(names)
+        placed = (source for shard in shards for source in shard if source.placement is not None)
+        self._finish(names, {_layer_of(source.placement.name): source.layer for source in placed})
 
     def _write(self, path: Path, shard: list[_SourceTensor], bar: Any) -> None:
         tensors: dict[str, Tensor] = {}
@@ -82,7 +89,7 @@ class ShardWriter:
                 prefix = source.key.removesuffix("weight")
                 with as_plugin_errors(f"{title_of(self.exporter, 'quantization')} on {layer}: export"):
                     exported = _checked(self.exporter.export(layer, value))
-                    schemes[layer] = json.dumps(exported.scheme)
+                    schemes[source.layer] = json.dumps(exported.scheme)
                 tensors |= {prefix + part: tensor.contiguous() for part, tensor in exported.tensors.items()}
             else:
                 tensors[source.key] = value.to(dtype)
@@ -91,20 +98,25 @@ class ShardWriter:
         save_tensors(tensors, unfinished, schemes)
         unfinished.rename(path)
 
-    def _finish(self, names: list[str]) -> None:
-        """Write index and config from the files' metadata: an earlier run may have written some of them."""
+    def _finish(self, names: list[str], written: Mapping[str, str]) -> None:
+        """Write index and config from the files' metadata: an earlier run may have written some of them.
+
+        written: the name of each of the module's layers in the checkpoint that is written.
+        """
         weight_map: dict[str, str] = {}
         schemes: dict[str, Mapping[str, object]] = {}
+        quantized = {written[layer] for layer in self.layers.quantized & written.keys()}
         for name in names:
             with safe_open(self.folder / name, framework="pt") as file:
                 weight_map.update(dict.fromkeys(file.keys(), name))
                 metadata: dict[str, str] = file.metadata() or {}
-            for layer in sorted(self.layers.quantized & metadata.keys()):
+            for layer in sorted(quantized & metadata.keys()):
                 schemes[layer] = json.loads(metadata[layer])
         size = sum((self.folder / name).stat().st_size for name in names)
         _write_json(self.folder / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": weight_map})
         with as_plugin_errors(f"{title_of(self.exporter, 'quantization')}: config"):
-            stated = self.exporter.config(schemes, self.layers.unquantized)
+            unquantized = sorted(written.get(layer, layer) for layer in self.layers.unquantized)
+            stated = self.exporter.config(schemes, unquantized)
             quantization = {"quant_method": self.exporter.quant_method, **stated}
             config = {**read_config(self.checkpoint.folder), "quantization_config": quantization}
             _write_json(self.folder / "config.json", config)
@@ -127,24 +139,43 @@ def _checked(exported: object) -> ExportedLayer:
     return exported
 
 
-def _shards(files: Iterable[WeightFile], family: ModelFamily) -> list[list[_SourceTensor]]:
-    """Consecutive tensors of `SHARD_ELEMENTS` or a little more."""
+def _layer_of(tensor: str) -> str:
+    return tensor.rpartition(".")[0]
+
+
+def _shards(
+    files: Iterable[WeightFile], family: ModelFamily, *, keeps_order: bool
+) -> list[list[_SourceTensor]]:
+    """Consecutive tensors of `SHARD_ELEMENTS` or a little more. keeps_order: as of `_tensors_in`."""
     shards: list[list[_SourceTensor]] = [[]]
-    for source in (source for file in files for source in _tensors_in(file, family)):
+    for source in (source for file in files for source in _tensors_in(file, family, keeps_order)):
         if sum(each.elements for each in shards[-1]) >= SHARD_ELEMENTS:
             shards.append([])
         shards[-1].append(source)
     return shards
 
 
-def _tensors_in(file: WeightFile, family: ModelFamily) -> Iterator[_SourceTensor]:
+def _tensors_in(file: WeightFile, family: ModelFamily, keeps_order: bool) -> Iterator[_SourceTensor]:
+    """keeps_order: rows that the family reads in another order are written as they are stored."""
     for key in file.names():
-        size, found = prod(file.shape(key)), placements(family.rename(key))
+        shape = file.shape(key)
+        size, found = prod(shape), placements(family.rename(key))
         if not found:
             yield _SourceTensor(key, key, None, file, size)
+        elif keeps_order and _is_reordered(found, shape):
+            yield _SourceTensor(key, key, Placement(found[0].name), file, size)
+            continue
         for placement in found:
             written = _written(key, placement, family)
             yield _SourceTensor(written, key, placement, file, size // len(found))
+
+
+def _is_reordered(found: Sequence[Placement], shape: Sequence[int]) -> bool:
+    """Says whether a tensor goes to one place whole, with its rows in another order."""
+    change = found[0].change
+    if len(found) > 1 or change is None or not replace(found[0], change=None).whole:
+        return False
+    return len(shape) != 2 or row_order(change, shape[0]) is not None
 
 
 def _written(key: str, placement: Placement, family: ModelFamily) -> str:

@@ -114,6 +114,7 @@ class Adopter(ABC):
     ) -> nn.Module:
         """Returns the layer of that name, built from all that the checkpoint has for it.
 
+        `name` is the checkpoint's, as ``quantization_config`` has it, which may differ from the model's.
         Called for linear layers with stored tensors that an `nn.Linear` does not have; others load as usual.
         `tensors` are all of that layer's as stored, by the last part of their names, such as `weight_scale`,
         on the target device; only a `bias` is cast to `context.dtype`. `like` has the layer's shape and no

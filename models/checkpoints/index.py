@@ -66,6 +66,13 @@ class QuantizedLayer:
     change: Callable[[Tensor], Tensor] | None = None
     """What the family changes of its weight, which is stored quantized; None: nothing."""
 
+    @property
+    def stored_name(self) -> str:
+        """Its name in the checkpoint; where its tensors are parts of others, the model's."""
+        entry = next(iter(self.parts.values()))
+        whole = entry.placement.whole and not entry.blocks
+        return entry.key.rpartition(".")[0] if whole else self.name
+
     def add(self, part: str, entry: TensorEntry) -> None:
         """Adds a tensor. Raises ModelError for one that does not go to this layer alone."""
         placement = entry.placement

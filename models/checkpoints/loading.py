@@ -235,13 +235,14 @@ class _Loader:
                 like, given = whole_layer(layer, share), self._with_share(share, adopter)
                 assert isinstance(like, nn.Linear)
                 with as_plugin_errors(f"{_title(adopter)} on {each}: adopt"):
-                    adopted = self._check.checked(adopter.adopt(each, tensors, like, given), layer)
+                    made = adopter.adopt(stored.stored_name, tensors, like, given)
+                    adopted = self._check.checked(made, layer)
                 if stored.change is not None:
                     adopted = ReorderedLinear(adopted, self._order(stored, each, like.out_features, share))
                 rows = layer_capabilities(adopted).rows
                 self._place_adopted(each, adopted, adopter)
             elif isinstance(layer, HeadExpansion):
-                self._decode_into(layer, each, tensors, adopter)
+                self._decode_into(layer, stored, tensors, adopter)
         for each, layer in layers.items():
             if isinstance(layer, nn.Embedding):
                 self._adopt_embedding(each, layer, tensors, rows, adopter)
@@ -260,16 +261,18 @@ class _Loader:
         return order.to(self.context.device)
 
     def _decode_into(
-        self, layer: HeadExpansion, name: str, tensors: Mapping[str, Tensor], adopter: Adopter
+        self, layer: HeadExpansion, stored: QuantizedLayer, tensors: Mapping[str, Tensor], adopter: Adopter
     ) -> None:
         """Sets the weight of a layer that is stored quantized and computed otherwise than by its rows."""
+        name = stored.name
         part = None if self._shards is None else self._shards.parts.get(f"{name}.weight")
         assert layer.weight is not None
         outputs, inputs = layer.weight.shape
         outputs = outputs if part is None else part.whole
         like = nn.Linear(inputs, outputs, bias=False, device="meta")
         with as_plugin_errors(f"{_title(adopter)} on {name}: adopt"):
-            adopted = self._check.checked(adopter.adopt(name, tensors, like, self.context), like)
+            made = adopter.adopt(stored.stored_name, tensors, like, self.context)
+            adopted = self._check.checked(made, like)
             weight = weight_of(adopted, inputs, self.context.device, self.context.dtype)
         weight = weight if part is None else part.of(weight).clone()
         layer.weight = nn.Parameter(weight, requires_grad=False)
