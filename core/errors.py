@@ -7,6 +7,7 @@ TurnoutError
 │   └── PluginError        a plugin that failed, is misspelt or conflicts with another
 │       └── PolicyError    a policy that gave an invalid answer
 ├── ModelError             a checkpoint that is missing, damaged or not supported
+│   └── Unsupported        one that is whole, and asks for what its family does not compute
 ├── RequestError           one request that cannot be served; the others go on
 │   ├── ContextExceeded    one that the model's context does not hold
 │   ├── Overloaded         one that could be served, but not now
@@ -45,6 +46,7 @@ __all__ = [
     "StorageError",
     "TurnoutError",
     "UnknownPlugin",
+    "Unsupported",
     "as_no_room",
     "as_plugin_errors",
     "describe_error",
@@ -97,6 +99,10 @@ class PolicyError(PluginError):
 
 class ModelError(TurnoutError):
     """A checkpoint that is missing, damaged or not supported."""
+
+
+class Unsupported(ModelError):
+    """A checkpoint that is whole, and asks for what its family does not compute. Another may."""
 
 
 class RequestError(TurnoutError):

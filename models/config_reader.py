@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from turnout.core.errors import ModelError
+from turnout.core.errors import ModelError, Unsupported
 
 __all__ = ["ConfigReader"]
 
@@ -101,9 +101,10 @@ class ConfigReader:
     def has(self, key: str) -> bool:
         return self.config.get(key) is not None
 
-    def reject(self, key: str, because: str) -> ModelError:
+    def reject(self, key: str, because: str) -> Unsupported:
         """The error for a well-formed value that is not supported."""
-        return ModelError(f"{self.where}: {key} = {_short(self.config.get(key))} is not supported: {because}")
+        value = _short(self.config.get(key))
+        return Unsupported(f"{self.where}: {key} = {value} is not supported: {because}")
 
     def _value(self, key: str, default: Any = None) -> Any:
         value = self.config.get(key)

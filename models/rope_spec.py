@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnout.core.errors import ModelError
+from turnout.core.errors import Unsupported
 from turnout.core.types.model_spec import RopeSpec
 from turnout.models.config_reader import ConfigReader
 
@@ -34,7 +34,7 @@ def read_rope(reader: ConfigReader) -> RopeSpec:
     scaling = ConfigReader(reader.mapping(key), f"{reader.where}: {key}")
     kind = scaling.text("rope_type", scaling.text("type", "default"))
     if kind not in REQUIRED:
-        raise ModelError(
+        raise Unsupported(
             f"{scaling.where}: rope_type = {kind!r} is not supported, only {', '.join(REQUIRED)}"
         )
     theta = scaling.number("rope_theta", reader.number("rope_theta", 10_000.0))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from turnout.core.errors import ModelError, as_plugin_errors
+from turnout.core.errors import ModelError, TurnoutError, Unsupported, as_plugin_errors
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.plugin_faults import title_of
 from turnout.core.registry.registry import Registry
@@ -21,10 +21,10 @@ from turnout.models.embedder.folder import read_embedder
 from turnout.models.gguf.given import naming_given
 from turnout.models.hub.resolve import resolve_model
 from turnout.runner.generation_config import end_tokens
-from turnout.runner.model_family import FoundModel, model_family
+from turnout.runner.model_family import ADAPTER, FoundModel, model_family
 from turnout.runner.pooling.score_tokens import as_reranker
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "open_checkpoint", "read_by"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,8 @@ class Checkpoint:
     generation: Mapping[str, Any]
     quantization: Mapping[str, Any] | None = None
     """Its ``quantization_config``; None: its weights are not quantized."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Its ``config.json``, with what overrides it."""
     embedder: EmbedderConfig | None = None
     """What its folder says of embeddings or of pairs; None: it is no folder of sentence-transformers."""
 
@@ -83,15 +85,15 @@ def open_checkpoint(
     raw, embedder = as_reranker(folder, raw, read_embedder(folder))
 
     def read(config: Mapping[str, Any]) -> tuple[ModelFamily, ModelSpec]:
-        family = model_family(
-            registry,
-            FoundModel(folder, config, config["architectures"][0], embedder),
-            implementation,
-            trust_remote_code=trust_remote_code,
-        )
-        with naming_given(folder), as_plugin_errors(f"{title_of(family, 'model')}: spec"):
-            spec = family.spec(config)
-        return family, spec if spec.config else replace(spec, config=config)
+        found = FoundModel(folder, config, config["architectures"][0], embedder)
+        try:
+            return read_by(registry, found, implementation, trust_remote_code=trust_remote_code)
+        except Unsupported as error:
+            try:
+                read_by(registry, found, ADAPTER, trust_remote_code=trust_remote_code)
+            except TurnoutError:
+                raise error from None
+            raise ModelError(f"{error}; --model-impl {ADAPTER} runs it by transformers' code") from error
 
     family, spec = read(raw)
     if TIED not in given and _has_own_head(folder, spec):
@@ -104,7 +106,20 @@ def open_checkpoint(
     quantization = raw.get("quantization_config")
     if quantization is not None and not isinstance(quantization, dict):
         raise ModelError(f"{folder / 'config.json'}: quantization_config should be an object")
-    return Checkpoint(folder, family, spec, read_generation_config(folder), quantization, embedder)
+    return Checkpoint(folder, family, spec, read_generation_config(folder), quantization, raw, embedder)
+
+
+def read_by(
+    registry: Registry, found: FoundModel, implementation: str, *, trust_remote_code: bool
+) -> tuple[ModelFamily, ModelSpec]:
+    """Returns what builds a model, and what it builds. Raises ModelError where nothing does.
+
+    implementation, trust_remote_code: as of `open_checkpoint`.
+    """
+    family = model_family(registry, found, implementation, trust_remote_code=trust_remote_code)
+    with naming_given(found.folder), as_plugin_errors(f"{title_of(family, 'model')}: spec"):
+        spec = family.spec(found.config)
+    return family, spec if spec.config else replace(spec, config=found.config)
 
 
 def _has_own_head(folder: Path, spec: ModelSpec) -> bool:

@@ -19,10 +19,12 @@ from turnout.models.checkpoints.readers.formats import open_weights
 from turnout.models.text_parts import has_other_text
 from turnout.models.transformers_adapter import EncoderAdapter, TransformersAdapter
 
-__all__ = ["FoundModel", "model_family"]
+__all__ = ["ADAPTER", "FoundModel", "model_family"]
 
 ADAPTER = "transformers"
-"""The family of all models of transformers, by its name among the plugins."""
+"""The family of all models of transformers, by its name among the plugins and of ``--model-impl``."""
+RENAMED = frozenset(["exaone"])
+"""Types of models that transformers saves under the architecture of a family, with other names of tensors."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def model_family(
     """
     name = found.architecture
     native = implementation != ADAPTER
-    if native and registry.builds(name) and not has_other_text(found.config):
+    claimed = registry.builds(name) and found.config.get("model_type") not in RENAMED
+    if native and claimed and not has_other_text(found.config):
         return _of_embedder(registry.family(name), found)
     refuse_other_tasks(name)
     body = body_named(name)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from torch import nn
 
-from turnout.core.errors import ConfigError, ModelError, NoRoom, as_plugin_errors
+from turnout.core.errors import (
+    ConfigError,
+    ModelError,
+    NoRoom,
+    TurnoutError,
+    Unsupported,
+    as_plugin_errors,
+)
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.models.checkpoints.checkpoint import weight_files
-from turnout.models.checkpoints.loading import load_model
+from turnout.models.checkpoints.loading import check_files, load_model
 from turnout.models.gguf.given import given_name
 from turnout.models.meta_model import count_parameters
 from turnout.models.sharding.plan import ShardPlan
 from turnout.plugins.defaults import UNQUANTIZED
-from turnout.runner.checkpoint import Checkpoint
+from turnout.runner.checkpoint import Checkpoint, read_by
 from turnout.runner.memory.budget import format_bytes
 from turnout.runner.memory.device import free_memory
+from turnout.runner.model_family import ADAPTER, FoundModel
 
 __all__ = ["load_weights", "quantization_of"]
 
@@ -42,16 +50,37 @@ def load_weights(
     plain = PluginSpec.parse(quantization).name == UNQUANTIZED
     if adopter is None and plain and (shards is None or shards.leads):  # of all ranks of a machine
         _check_room(checkpoint, context)
-    return load_model(
-        checkpoint.folder,
-        checkpoint.family,
-        checkpoint.spec,
-        context,
-        quantizer=adopter or registry.create("quantization", quantization),
-        quantized=adopter is None and not plain,
-        progress=progress,
-        shards=shards,
-    )
+    try:
+        return load_model(
+            checkpoint.folder,
+            checkpoint.family,
+            checkpoint.spec,
+            context,
+            quantizer=adopter or registry.create("quantization", quantization),
+            quantized=adopter is None and not plain,
+            progress=progress,
+            shards=shards,
+        )
+    except Unsupported as error:
+        if adopter is None or not _adapter_has_layers(registry, checkpoint, context, adopter):
+            raise
+        raise ModelError(
+            f"{error}; or --model-impl {ADAPTER}, whose layers are as they are stored"
+        ) from error
+
+
+def _adapter_has_layers(
+    registry: Registry, checkpoint: Checkpoint, context: ComputeContext, adopter: Adopter
+) -> bool:
+    """Says whether transformers' modules have a place for all that is stored quantized."""
+    folder, config = checkpoint.folder, checkpoint.config
+    found = FoundModel(folder, config, config["architectures"][0], checkpoint.embedder)
+    try:
+        family, spec = read_by(registry, found, ADAPTER, trust_remote_code=False)
+        check_files(folder, family, spec, context, adopter)
+    except TurnoutError:
+        return False
+    return True
 
 
 def _check_room(checkpoint: Checkpoint, context: ComputeContext) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from turnout.core.errors import ModelError, as_plugin_errors
+from turnout.core.errors import ModelError, Unsupported, as_plugin_errors
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.plugin_faults import title_of
 from turnout.core.types.placement import Placement, placements
@@ -21,6 +21,7 @@ from turnout.models.checkpoints.readers.reader import WeightFile
 from turnout.models.gguf.given import given_name
 
 __all__ = [
+    "UNQUANTIZED",
     "CheckpointIndex",
     "QuantizedLayer",
     "TensorEntry",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+UNQUANTIZED = "take the unquantized checkpoint, and --quantization"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class QuantizedLayer:
         return entry.key.rpartition(".")[0] if whole else self.name
 
     def add(self, part: str, entry: TensorEntry) -> None:
-        """Adds a tensor. Raises ModelError for one that does not go to this layer alone."""
+        """Adds a tensor. Raises Unsupported for one that does not go to this layer alone."""
         placement = entry.placement
         if placement.change is not None and not (placement.take or placement.transposed or placement.into):
             self.change = placement.change
@@ -108,7 +110,8 @@ def index_checkpoint(
     adoptable: the layers that may be stored quantized, by name; held: the kinds of blocks in which they take
     weights; elsewhere: layers that are left to other ranks; ignored: how names of tensors end that are not
     read unless the model has them, in whole parts. Raises ModelError, naming tensor and file, where a tensor
-    is missing, unknown or there twice.
+    is missing, unknown or there twice; Unsupported where one is stored quantized, for which the model has no
+    such layer.
     """
     title = title_of(family, "model")
     files, indexed = open_weights(weight_files(folder)), indexed_files(folder)
@@ -139,7 +142,7 @@ def index_checkpoint(
         if layer in quantized:
             quantized[layer].add(part, entry)
             units[layer, ""] = quantized[layer]
-        elif _slot_of(entry, slots).name == entry.name:
+        elif _slot_of(entry, slots, adopts=bool(adoptable)).name == entry.name:
             _add_once(units, (entry.name, str(entry.placement.into)), entry)
         else:
             tied.append(entry)
@@ -201,20 +204,24 @@ def _listed(
 
 
 def _checked_part(entry: TensorEntry, part: str) -> TensorEntry:
-    """Raises ModelError unless a part of a layer that is stored quantized stays as it is, or is its bias."""
+    """Raises Unsupported unless a part of a layer that is stored quantized stays as it is, or is its bias."""
     if not (entry.placement.whole or entry.blocks or (part == "bias" and not entry.placement.into)):
-        raise ModelError(
+        raise Unsupported(
             f"{entry.described} is stored quantized, and goes to several layers or is turned around, which "
-            "only weights that are not quantized can; take the unquantized checkpoint, and --quantization"
+            f"only weights that are not quantized can; {UNQUANTIZED}"
         )
     return entry
 
 
-def _slot_of(entry: TensorEntry, slots: Mapping[str, ParameterSlot]) -> ParameterSlot:
+def _slot_of(entry: TensorEntry, slots: Mapping[str, ParameterSlot], *, adopts: bool) -> ParameterSlot:
+    """adopts: the checkpoint says that it has layers that are stored quantized."""
     slot = slots.get(entry.name)
     if slot is None:
         name = entry.file.stored_name(entry.key)
-        raise ModelError(f"{entry.file.path} holds the tensor {name!r}, which the model has no place for")
+        said = f"{entry.file.path} holds the tensor {name!r}, which the model has no place for"
+        if adopts and name.rpartition(".")[2] not in ("weight", "bias"):
+            raise Unsupported(f"{said}: it has no linear layer there that is stored quantized; {UNQUANTIZED}")
+        raise ModelError(said)
     return slot
 
 

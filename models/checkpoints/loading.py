@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from turnout.core.errors import ConfigError, ModelError, as_plugin_errors
+from turnout.core.errors import ConfigError, ModelError, Unsupported, as_plugin_errors
 from turnout.core.interfaces.compute import ComputeContext, FusedKernels
 from turnout.core.interfaces.layer_share import LayerShare
 from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
@@ -27,6 +27,7 @@ from turnout.core.process import bar_disabled
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import cpu_kernels
 from turnout.models.checkpoints.index import (
+    UNQUANTIZED,
     QuantizedLayer,
     TensorEntry,
     index_checkpoint,
@@ -56,7 +57,7 @@ from turnout.models.sharding.layers import join_ranks
 from turnout.models.sharding.plan import ShardPlan
 from turnout.models.sharding.stages import Stage
 
-__all__ = ["load_model"]
+__all__ = ["check_files", "load_model"]
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +135,15 @@ def load_model(
     if shards is not None and shards.stage is not None:
         module = Stage(module, shards.stage, replace(spec, vocab_size=shards.vocab_size), context.dtype)
     return module.eval()
+
+
+def check_files(
+    folder: Path, family: ModelFamily, spec: ModelSpec, context: ComputeContext, adopter: Adopter
+) -> None:
+    """Raises ModelError, as `load_model` does, unless all that is in the files has a place in the model."""
+    module, held = meta_model(family, spec), adopter.held_blocks(context)
+    adoptable = _adoptable(module, adopter, held)
+    index_checkpoint(folder, family, parameter_slots(module), adoptable, held, ignored=adopter.kv_scales)
 
 
 def _fused(module: nn.Module, kernels: FusedKernels | None) -> nn.Module:
@@ -376,10 +386,10 @@ def _naming_file(stored: QuantizedLayer) -> Iterator[None]:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _not_reordered(layer: str) -> ModelError:
-    return ModelError(
+def _not_reordered(layer: str) -> Unsupported:
+    return Unsupported(
         f"{layer} is stored quantized, and the model changes its numbers, which only weights that are not "
-        "quantized can; take the unquantized checkpoint, and --quantization"
+        f"quantized can; {UNQUANTIZED}"
     )
 
 

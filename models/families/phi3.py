@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from turnout.core.errors import ModelError
+from turnout.core.errors import Unsupported
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Placement, Renamed
 from turnout.models.config_reader import ConfigReader
@@ -40,7 +40,7 @@ class Phi3(DecoderFamily):
             rope = replace(spec.rope, parameters={**spec.rope.parameters, "partial_rotary_factor": share})
             turned = rope.turned_width(spec.head_dim)
             if rope.kind == "dynamic" or turned % 2 or not 0 < turned <= spec.head_dim:
-                raise ModelError(
+                raise Unsupported(
                     f"config.json: partial_rotary_factor = {share} is not supported: of heads of "
                     f"{spec.head_dim} numbers it turns {turned}, with rotary embeddings of the kind "
                     f"{rope.kind!r}; expected an even number of them, and any kind but 'dynamic'"

@@ -38,7 +38,7 @@ class Qwen2Moe(DecoderFamily):
     def spec(self, config: Mapping[str, Any]) -> MoeSpec:
         reader = ConfigReader(config)
         if reader.flag("use_sliding_window", False):
-            raise reader.reject("use_sliding_window", "set it to false to attend to the whole context")
+            raise reader.reject("use_sliding_window", "this family attends to the whole context")
         biases = Biases(qkv=reader.flag("qkv_bias", True), output=False, mlp=False)
         plain = read_spec(self.architectures[0], config, biases)
         return with_qwen_experts(plain, reader, reader.integer("shared_expert_intermediate_size", 5632))

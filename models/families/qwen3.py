@@ -48,7 +48,7 @@ class Qwen3Moe(DecoderFamily):
     def spec(self, config: Mapping[str, Any]) -> MoeSpec:
         reader = ConfigReader(config)
         if reader.flag("use_sliding_window", False):
-            raise reader.reject("use_sliding_window", "set it to false to attend to the whole context")
+            raise reader.reject("use_sliding_window", "this family attends to the whole context")
         return with_qwen_experts(_read(self.architectures[0], config), reader, 0)
 
     def build(self, spec: ModelSpec) -> nn.Module:

@@ -58,6 +58,11 @@ def tensor_plan(causal: PreTrainedModel, vocab_size: int) -> TensorPlan:
     for name, module in causal.named_modules():
         style = plan.get(without_numbers(name))
         if style is not None and name not in ends:
+            if style not in (*OUTPUTS, *INPUTS, *WHOLE, *WAYS):
+                raise ConfigError(
+                    f"tensor_parallel_size: transformers' plan has {name} of {type(module).__name__} as "
+                    f"{style!r}, which is not known here; {_instead(causal)}"
+                )
             _note_module(name, module, style, cuts, ways)
         for own, parameter in module.named_parameters(recurse=False):
             style = plan.get(without_numbers(f"{name}.{own}"))
@@ -66,9 +71,16 @@ def tensor_plan(causal: PreTrainedModel, vocab_size: int) -> TensorPlan:
     if not cuts:
         raise ConfigError(
             f"tensor_parallel_size: transformers has no plan by which ranks divide the layers of "
-            f"{type(causal).__name__} (its tp_plan); take --pipeline-parallel-size, or replicas"
+            f"{type(causal).__name__} (its tp_plan); {_instead(causal)}"
         )
     return TensorPlan(cuts, {**ways, **ends})
+
+
+def _instead(causal: PreTrainedModel) -> str:
+    """Says what to take where a model's layers cannot be divided."""
+    layers: int = causal.config.get_text_config().num_hidden_layers
+    staged = stage_names(causal, layers) is not None
+    return f"take {'--pipeline-parallel-size, or replicas' if staged else 'replicas, or one device'}"
 
 
 def with_shared_keys(
@@ -102,11 +114,6 @@ def _ends(causal: PreTrainedModel, vocab_size: int) -> Iterator[tuple[str, Way]]
 def _note_module(
     name: str, module: nn.Module, style: str, cuts: dict[str, Cut], ways: dict[str, Way]
 ) -> None:
-    if style not in (*OUTPUTS, *INPUTS, *WHOLE, *WAYS):
-        raise ConfigError(
-            f"tensor_parallel_size: transformers' plan has {name} of {type(module).__name__} as {style!r}, "
-            "which is not known here; take --pipeline-parallel-size, or replicas"
-        )
     if style in WAYS:
         ways[name] = WAYS[style]
     if style in OUTPUTS or style in INPUTS:

@@ -118,3 +118,27 @@ def test_what_has_no_plan_is_refused_by_name(kind, parts, stages, message):
     spec = family.spec({**config.to_dict(), "architectures": [MODELS[kind]]})
     with pytest.raises(ConfigError, match=message):
         family.division(spec, parts, stages)
+
+
+UNPLANNED = ("opt", "gpt_oss")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(*each.values, marks=() if each.values[0] in UNPLANNED else pytest.mark.slow)
+        for each in kinds()
+    ],
+)
+def test_stages_are_advised_where_they_divide_what_ranks_do_not(kind):
+    """They were for OPT, which transformers has a plan of neither for."""
+    config = shrunk(CONFIG_MAPPING[kind](), **{**SIZES.get(kind, {}), **SMALL_SENSES})
+    family = TransformersAdapter()
+    spec = family.spec({**config.to_dict(), "architectures": [MODELS[kind]]})
+    try:
+        family.division(spec, 2, 1)
+    except ConfigError as refusal:
+        if "--pipeline-parallel-size" in str(refusal):
+            family.division(spec, 1, 2)
+            return
+        assert "take replicas, or one device" in str(refusal)
