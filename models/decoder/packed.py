@@ -64,8 +64,11 @@ def layer_capabilities(layer: nn.Module) -> LayerCapabilities:
 
 
 def packs(layer: nn.Module) -> bool:
-    """Says whether `layer` is a plain linear layer, not one that a quantizer made, and has its weights."""
-    return is_linear(layer) and not any(value.is_meta for value in layer.parameters())
+    """Says whether `layer` is a plain linear layer, not one that a quantizer made, and has its weights.
+
+    One without inputs or outputs, as of shared experts that a config has none of, is left to PyTorch.
+    """
+    return is_linear(layer) and not any(value.is_meta or not value.numel() for value in layer.parameters())
 
 
 def pack(linears: Sequence[nn.Linear], kernels: FusedKernels) -> nn.Module:

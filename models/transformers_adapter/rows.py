@@ -65,7 +65,7 @@ def _flattened(forward: Callable[[Tensor], Tensor], inputs: int) -> Callable[[Te
 
     def on_rows(x: Tensor) -> Tensor:
         rows = x.shape[: x.dim() - inputs]
-        out = forward(x.reshape(-1, *x.shape[len(rows) :]))
+        out = forward(x.reshape(rows.numel(), *x.shape[len(rows) :]))
         if not len(out):  # ranks that get no logits
             return out.view(*rows[:-1], 0, out.shape[-1])
         return out.view(*rows, out.shape[-1])

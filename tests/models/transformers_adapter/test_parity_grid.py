@@ -124,3 +124,15 @@ def test_greedy_tokens_are_those_of_transformers(
     assert shape == "tied" or len(different) > 20, "a model that repeats itself proves nothing"
     if preempts:
         assert llm.engine.stats().preemptions
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
+def test_a_mixture_without_shared_experts_has_layers_of_no_width(
+    kept_small_model: Callable[..., Any],
+) -> None:
+    """A flat batch could not be given to them, so that the first step failed."""
+    folder, model = kept_small_model("glm4_moe", n_shared_experts=0, **UNTIED)
+    llm = LLM(str(folder), model_impl="transformers", dtype="float32", kv_memory=2**24, **NATIVE)
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
+    answer = llm.generate(PROMPTS[:1], params, progress=False)[0]
+    assert are_greedy(model, PROMPTS[0], list(answer.outputs[0].token_ids))

@@ -50,9 +50,12 @@ class CallReader:
         self.emit(ToolEnd(self.index))
 
     def _json(self, body: JsonCall) -> Reading[None]:
+        """Reads an object. Without a marker it begins a call where its arguments come, or where it ends with
+        nothing but a name: an answer in JSON may have a tool's name, too."""
         source = self.source
         early: list[str] = []  # arguments that came before the name
-        complete = False
+        name = ""
+        complete = others = False
         yield from source.expect("{")
         while True:
             yield from source.skip_white_space()
@@ -61,13 +64,17 @@ class CallReader:
             yield from source.expect(":")
             yield from source.skip_white_space()
             if key == body.name:
-                self._begin((yield from read_string(source)))
-                if early:
+                name = self._known((yield from read_string(source)))
+                if self.marked or early:
+                    self._begin(name)
                     self._argue("".join(early))
             elif key == body.arguments:
                 complete = True
+                if name and not self.begun and (yield from source.starts_with(("{",))) is not None:
+                    self._begin(name)
                 yield from read_object(source, self._argue if self.begun else early.append)
             else:
+                others = True
                 yield from skip_value(source)
             yield from source.skip_white_space()
             if (yield from source.starts_with((",",))) is None:
@@ -75,7 +82,9 @@ class CallReader:
             source.take(1)
         yield from source.expect("}")
         if not self.begun:
-            raise Malformed
+            if others:
+                raise Malformed
+            self._begin(name)
         if not complete:
             self._argue("{}")
 
@@ -119,9 +128,14 @@ class CallReader:
             if not (yield from self.source.more()):
                 raise Malformed
 
-    def _begin(self, name: str) -> None:
+    def _known(self, name: str) -> str:
+        """Returns the name. Raises Malformed where it begins no call, or a second one."""
         if self.begun or not name or not (self.marked or name in self.tools):
             raise Malformed
+        return name
+
+    def _begin(self, name: str) -> None:
+        self._known(name)
         self.begun = True
         self.emit(ToolBegin(self.index, name))
 

@@ -197,6 +197,19 @@ EXAMPLES = {
     "llama 3: an object that is no call": Example(
         llama3_json(), '{"name": "Ann", "age": 3}', [Text('{"name": "Ann", "age": 3}')]
     ),
+    "llama 3: an object that has a tool's name": Example(
+        llama3_json(), '{"name": "f", "age": {"x": 3}}', [Text('{"name": "f", "age": {"x": 3}}')]
+    ),
+    "llama 3: an object whose parameters are none": Example(
+        llama3_json(), '{"name": "f", "parameters": "x"}', [Text('{"name": "f", "parameters": "x"}')]
+    ),
+    "llama 3: a name alone": Example(llama3_json(), '{"name": "f"}', call(0, "f", "{}")),
+    "llama 3: a name alone, cut": Example(llama3_json(), '{"name": "f"', [Text('{"name": "f"')]),
+    "llama 3: parameters behind another key, or before the name": Example(
+        llama3_json(),
+        '{"type": "function", "name": "f", "x": 1, "parameters": {"y": 2}}; {"parameters": {}, "name": "g"}',
+        [*call(0, "f", '{"y": 2}'), *call(1, "g", "{}")],
+    ),
     "python: a call of no tool": Example(
         pythonic(), "[Paris(France)] is a city", [Text("[Paris(France)] is a city")]
     ),
