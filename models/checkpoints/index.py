@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from turnout.core.errors import ModelError, Unsupported, as_plugin_errors
+from turnout.core.errors import ModelError, Unsupported, as_plugin_errors, describe_error
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.plugin_faults import title_of
 from turnout.core.types.placement import Placement, placements
@@ -159,13 +160,11 @@ def index_checkpoint(
 
 def read_tensor(entry: TensorEntry, shape: torch.Size, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Read what an entry places, of that shape, into memory of its own, on the device where it stays."""
-    placement = entry.placement
-    with entry.file.read(entry.key, placement.take) as stored:
-        placed = placement.of(stored)
+    with _placed(entry) as (stored, placed):
         if placed.shape != shape:
+            part = "" if entry.placement.whole else f", of which {list(placed.shape)} is placed"
             raise ModelError(
-                f"{entry.described} has shape {list(entry.file.shape(entry.key))}"
-                f"{'' if placement.whole else f', of which {list(placed.shape)} is placed'}, "
+                f"{entry.described} has shape {list(entry.file.shape(entry.key))}{part}, "
                 f"{entry.file.configuration} asks for {list(shape)}"
             )
         if stored.dtype not in FLOATS:
@@ -180,8 +179,26 @@ def read_unconverted(entry: TensorEntry, device: torch.device) -> Tensor:
     """Read what an entry places, in the dtype in which it is stored."""
     if entry.blocks:
         return entry.file.read_blocks(entry.key, entry.placement.take).to(device)
-    with entry.file.read(entry.key, entry.placement.take) as stored:
-        return entry.placement.of(stored).to(device, copy=True)
+    with _placed(entry) as (_, placed):
+        return placed.to(device, copy=True)
+
+
+@contextmanager
+def _placed(entry: TensorEntry) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields what is read of an entry's tensor, and what is placed of it.
+
+    Raises ModelError where the tensor is too small, or has too few dimensions, for what is taken or changed.
+    """
+    with ExitStack() as reading:
+        try:
+            stored = reading.enter_context(entry.file.read(entry.key, entry.placement.take))
+            placed = entry.placement.of(stored)
+        except (IndexError, RuntimeError) as error:
+            raise ModelError(
+                f"{entry.described} has shape {list(entry.file.shape(entry.key))}, which does not fit what "
+                f"{entry.file.configuration} asks for {entry.name!r}: {describe_error(error)}"
+            ) from error
+        yield stored, placed
 
 
 def _listed(

@@ -53,6 +53,8 @@ class DeepseekV2(DecoderFamily):
 
     def spec(self, config: Mapping[str, Any]) -> DeepseekSpec:
         reader = ConfigReader(config)
+        if reader.flag("mlp_bias", False):
+            raise reader.reject("mlp_bias", "MLPs and experts must have no biases")
         grouped = reader.text("topk_method", "greedy") == "group_limited_greedy"
         self._spec = _read(self.architectures[0], reader, interleaved=True, grouped=grouped)
         return self._spec
@@ -110,7 +112,7 @@ class DeepseekV3(DeepseekV2):
 
     def spec(self, config: Mapping[str, Any]) -> DeepseekSpec:
         reader = ConfigReader({**V3, **config})
-        interleaved = reader.flag("rope_interleave", True)
+        interleaved = reader.flag("rope_interleave", "rope_interleave" not in config)  # null is false
         self._spec = spec = _read(self.architectures[0], reader, interleaved=interleaved, grouped=True)
         if spec.experts < 2 * spec.groups:
             raise ModelError(

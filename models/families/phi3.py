@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Phi3"]
 
 ROPES = ("rope_scaling", "rope_parameters")
+DEFAULTS = {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}
+"""Of a config that says nothing of it, beside its scaling."""
 
 
 class Phi3(DecoderFamily):
@@ -33,7 +35,7 @@ class Phi3(DecoderFamily):
     _spec: ModelSpec
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
-        share, config = _rotated_share({"rms_norm_eps": 1e-5, **config})
+        share, config = _rotated_share({**DEFAULTS, **config})
         reader = ConfigReader(config)
         spec = read_spec(self.architectures[0], config, Biases(qkv=False, output=False, mlp=False))
         if share != 1:

@@ -291,6 +291,17 @@ ODD: dict[str, tuple[str, dict[str, Any]]] = {
             "use_sliding_window": False,
         },
     ),
+    # Its config takes 4,096 for the length that it was trained with, whatever its scaling says.
+    "a scaling without a length": (
+        "phi3",
+        {
+            "max_position_embeddings": 8192,
+            "rope_parameters": {
+                **{"rope_type": "longrope", "rope_theta": 1e4},
+                **{"short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
+            },
+        },
+    ),
     # 64 · 0.7 is 44.8: 44 numbers of a head turn, not 45.
     "a rounded part of heads": (
         "phi3",
@@ -320,3 +331,22 @@ def test_odd_shapes_are_computed_as_by_transformers(odd: str, kernels: str, tmp_
     with torch.inference_mode():
         found = ours.logits(ours(tokens, torch.arange(len(tokens)), attend))
         torch.testing.assert_close(found, theirs(tokens[None]).logits[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "tensor"),
+    [
+        ("gpt-oss", "num_local_experts", 7, "mlp.experts"),
+        ("deepseek-v2", "qk_rope_head_dim", 64, "kv_a_proj_with_mqa"),
+    ],
+)
+def test_a_tensor_too_small_for_what_is_taken_of_it_is_named(
+    name: str, key: str, value: int, tensor: str, tmp_path: Path
+) -> None:
+    """It ended in a traceback where a family takes experts, or orders rows, that are not there."""
+    write_checkpoint(name, tmp_path)
+    config = {**read_config(tmp_path), key: value}
+    family = Registry.load().family(config["architectures"][0])
+    context = ComputeContext(torch.device("cpu"), torch.float32)
+    with pytest.raises(ModelError, match=rf"model\.safetensors: .*{tensor}.* asks for"):
+        load_model(tmp_path, family, family.spec(config), context, progress=False)

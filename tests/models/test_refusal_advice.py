@@ -28,6 +28,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "activation_function": ("gpt2", {"activation_function": "relu"}),
     "scale_attn_by_inverse_layer_idx": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
     "partial_rotary_factor": ("llama", HALF),
+    "mlp_bias": ("deepseek-v2", {"mlp_bias": True}),
 }
 """By what the refusal names."""
 
