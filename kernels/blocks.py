@@ -124,7 +124,7 @@ class BlockKernels:
 
     def rows(self, weights: BlockWeights, tokens: Tensor) -> Tensor:
         """Returns rows of the weight, float32 [tokens, inputs]. tokens: int64 [tokens], below `outputs`."""
-        out = torch.empty(tokens.shape[0], weights.inputs)
+        out = torch.empty(tokens.shape[0], weights.inputs, dtype=torch.float32)
         self._library.turnout_block_gather(
             weights.numbers.data_ptr(),
             tokens.data_ptr(),

@@ -375,7 +375,8 @@ class CpuKernels:
         first, and their likelihoods among all or, `normalized`, among these: float32 [tokens, top].
         """
         tokens, experts = scores.shape
-        chosen, weights = torch.empty(tokens, top, dtype=torch.int64), torch.empty(tokens, top)
+        chosen = torch.empty(tokens, top, dtype=torch.int64)
+        weights = torch.empty(tokens, top, dtype=torch.float32)
         sizes = tokens, experts, top
         found = chosen.data_ptr(), weights.data_ptr()
         self.library.turnout_route(

@@ -115,7 +115,8 @@ class IntegerKernels:
         Returns int8 [outputs, inputs] and float32 [outputs]: weight ≈ codes · scale.
         """
         weight = weight.contiguous()
-        codes, scale = torch.empty(weight.shape, dtype=torch.int8), torch.empty(len(weight))
+        codes = torch.empty(weight.shape, dtype=torch.int8)
+        scale = torch.empty(len(weight), dtype=torch.float32)
         self._library.turnout_integer_encode(
             weight.data_ptr(),
             codes.data_ptr(),

@@ -14,7 +14,7 @@ FLOATS = {"float32": (torch.float32, 1e-5), "bfloat16": (torch.bfloat16, 2**-7)}
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
 
 
 def error_of(found: Tensor, expected: Tensor) -> float:

@@ -77,8 +77,8 @@ class Rotary(nn.Module):
         """Adds so many frequencies that turn nothing, and scale nothing."""
         turned = len(self.inverse_frequencies)
         self.inverse_frequencies = functional.pad(self.inverse_frequencies, (0, count))
-        amplitudes = torch.tensor([self.amplitude] * turned + [1.0] * count, device="cpu")
-        self.amplitudes = amplitudes.repeat(2)
+        amplitudes = [self.amplitude] * turned + [1.0] * count
+        self.amplitudes = torch.tensor(2 * amplitudes, dtype=torch.float32, device="cpu")
 
     def frequencies(self, positions: Tensor) -> Tensor:
         """Returns inverse frequencies that broadcast over [tokens, head_dim / 2]."""
@@ -134,7 +134,7 @@ class NoRotary(Rotary):
     """Turns by no angle, which gives back the same bits. Heads may be of any width, odd ones too."""
 
     def __init__(self, head_dim: int) -> None:
-        super().__init__(torch.zeros(head_dim // 2, device="cpu"))
+        super().__init__(torch.zeros(head_dim // 2, dtype=torch.float32, device="cpu"))
         self.head_dim = head_dim
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:

@@ -106,7 +106,7 @@ def _by_library(rows: Tensor, kind: str) -> Tensor:
 
     number = next(number for number, block in BLOCKS.items() if block[0] == kind)
     _, numbers, size = BLOCKS[number]
-    out = torch.empty(len(rows), rows.shape[1] // size * numbers)
+    out = torch.empty(len(rows), rows.shape[1] // size * numbers, dtype=torch.float32)
     step = max(1, ROWS_AT_ONCE // out.shape[1])
     for start in range(0, len(rows), step):
         part = rows[start : start + step].contiguous().numpy()

@@ -71,6 +71,6 @@ def _dense(request: Request, logits: Tensor) -> Tensor:
     from turnout.kernels.gpu.staging import to_device
 
     ids, biases = _listed(request)
-    dense = torch.zeros(logits.shape[1])
+    dense = torch.zeros(logits.shape[1], dtype=torch.float32)
     dense[torch.from_numpy(ids)] = torch.from_numpy(biases)
     return to_device(dense, logits.device)

@@ -104,8 +104,8 @@ class VectorOutput(PoolingOutput):
         """Numbers of a vector, before it is cut."""
         if self.projection is None:
             return self.spec.hidden_size
-        device = next(self.projection.parameters()).device
-        return len(self._projected(torch.zeros(self.spec.hidden_size, device=device)))
+        like = next(self.projection.parameters())
+        return len(self._projected(like.new_zeros(self.spec.hidden_size)))
 
     def __call__(self, vectors: Tensor, params: PoolingParams) -> Callable[[], Pooled]:
         with torch.inference_mode():

@@ -28,7 +28,7 @@ BLOCKS, SCALES = "_blocks", "_scales"
 NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 PAIRS = torch.tensor([(NUMBERS[byte & 15], NUMBERS[byte >> 4]) for byte in range(256)], dtype=torch.bfloat16)
 """The two numbers of a byte."""
-FACTORS = torch.tensor([2.0 ** (byte - 127) for byte in range(255)] + [float("nan")])
+FACTORS = torch.tensor([2.0 ** (byte - 127) for byte in range(255)] + [float("nan")], dtype=torch.float32)
 LOWEST, HIGHEST = 104, 143
 """Scales of which a half is a number of float16."""
 

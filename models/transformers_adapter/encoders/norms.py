@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +35,9 @@ def _like(layer: nn.Module) -> RMSNorm | None:
         return None
     with torch.device("meta"):
         made = RMSNorm(len(weight), eps)
-    numbers = torch.linspace(0.5, 1.5, len(weight), device="cpu")
-    x = torch.linspace(-1, 2, ROWS * len(weight), device="cpu").view(ROWS, -1).sin()
+    shared: Any = {"dtype": torch.float32, "device": "cpu"}
+    numbers = torch.linspace(0.5, 1.5, len(weight), **shared)
+    x = torch.linspace(-1, 2, ROWS * len(weight), **shared).view(ROWS, -1).sin()
     same = torch.allclose(_computed(made, numbers, x), _computed(copy.deepcopy(layer), numbers, x), atol=1e-6)
     made.weight = weight
     return made if same else None

@@ -81,7 +81,8 @@ def _difference(module: nn.Module, form: Form) -> float:
     made = form.make(module)
     assert made is not None
     width = next(made.parameters()).shape[-1]
-    numbers = torch.randn(1, ROWS, width, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randn(1, ROWS, width, generator=generator, dtype=torch.float32)
     try:
         return max(largest_difference(made(numbers * scale), module(numbers * scale)) for scale in SCALES)
     except Exception:  # modules raise what they like

@@ -50,7 +50,7 @@ class DecodedLinear(QuantizedLinear):
 
     def multiply(self, x: Tensor) -> Tensor:
         wide = x.float()
-        out = torch.empty(len(x), self.out_features, device=x.device)
+        out = torch.empty(len(x), self.out_features, dtype=torch.float32, device=x.device)
         for start, stop in self._row_ranges():
             out[:, start:stop] = wide @ self.decode(start, stop).t()
         return out

@@ -77,7 +77,8 @@ def activation_bits() -> int:
     packed = torch.ops.onednn.qlinear_prepack(codes, None)
     for bits in (8, 7):
         q = torch.full((4, 64), 2**bits - 1, dtype=torch.uint8)
-        product = _product(q, packed, torch.ones(32), torch.zeros(32))
+        scale = torch.ones(32, dtype=torch.float32)
+        product = _product(q, packed, scale, torch.zeros_like(scale))
         if bool((product == (2**bits - 1) * 127 * 64).all()):
             return bits
     raise ConfigError("this CPU's kernel for 8-bit products is not exact; use --quantization int8wo")

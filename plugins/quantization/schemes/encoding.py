@@ -79,7 +79,7 @@ def to_int4(weight: Tensor, group: int) -> GroupCodes:
     """
     shape = (len(weight), weight.shape[1] // group)
     codes = torch.empty(weight.shape, dtype=torch.uint8, device=weight.device)
-    scale = torch.empty(shape, device=weight.device)
+    scale = torch.empty(shape, dtype=torch.float32, device=weight.device)
     zero = torch.empty(shape, dtype=torch.uint8, device=weight.device)
     for rows in _row_slices(weight):
         grouped = weight[rows].float().view(-1, shape[1], group)

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from family_checkpoints import write_checkpoint
 
 from turnout.config import EngineConfig
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.llm import LLM
+from turnout.models.hub.resolve import resolve_model
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
 from turnout.runner.assembly import AssembledEngine, build_engine
+from turnout.scripts.make_model import copy_tokenizer
 
 SCHEMES = ["int8", "int8wo", "int4wo", "fp8", "fp8wo"]
 PROMPTS = ["def fibonacci(n):\n    ", "import os\nimport sys\n\ndef main("]
@@ -195,3 +198,26 @@ def test_beams_are_searched() -> None:
     assert len(out.outputs) == 3
     scores = [choice.beam_score for choice in out.outputs]
     assert scores == sorted(scores, reverse=True)
+
+
+# ------------------------------------------------------------------ within a program with settings of its own
+
+
+@pytest.mark.parametrize("scheme", ["none", "int8", "int8wo", "int4wo", "fp8", "bnb-nf4"])
+def test_the_dtype_that_a_program_has_by_default_changes_nothing(scheme: str, tmp_path: Path) -> None:
+    """Kernels were given half the memory that they fill, which ended the process or gave other tokens."""
+    write_checkpoint("qwen2-moe", tmp_path, hidden_size=64, moe_intermediate_size=64)
+    copy_tokenizer(resolve_model("turnout-tiny"), tmp_path)
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logit_bias={7: 1.5}, logprobs=1)
+    found = []
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            llm = LLM(
+                str(tmp_path), quantization=scheme, dtype="float32", kv_memory=2**22, cpu_kernels="native"
+            )
+            answer = llm.generate([[5, 9, 140, 33]], params, progress=False)[0].outputs[0]
+        finally:
+            torch.set_default_dtype(torch.float32)
+        found.append((list(answer.token_ids), answer.cumulative_logprob))
+    assert found[1:] == found[:1] * 2
