@@ -74,8 +74,8 @@ class ShardWriter:
                     self._write(self.folder / name, shard, bar)
                 else:
                     bar.update(len(shard))
-        placed = (source for shard in shards for source in shard if source.placement is not None)
-        self._finish(names, {_layer_of(source.placement.name): source.layer for source in placed})
+        placed = ((source, source.placement) for shard in shards for source in shard)
+        self._finish(names, {_layer_of(to.name): source.layer for source, to in placed if to is not None})
 
     def _write(self, path: Path, shard: list[_SourceTensor], bar: Any) -> None:
         tensors: dict[str, Tensor] = {}
