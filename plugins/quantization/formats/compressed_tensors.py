@@ -169,7 +169,7 @@ class _Group:
         if self.floats:
             if self.strategy == "block":
                 return block_layer(parts, self.block or (128, 128), "weight_scale", context)
-            return channel_layer(parts, context, activations=self.activations)
+            return channel_layer(parts, "weight_scale", context, activations=self.activations)
         if self.activations and not self.symmetric:
             raise ModelError(
                 f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"

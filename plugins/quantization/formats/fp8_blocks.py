@@ -4,7 +4,7 @@
 
     weight            float8_e4m3fn [out, in]
     weight_scale_inv  float [⌈out / 128⌉, ⌈in / 128⌉]     with weight_block_size = [128, 128]
-    weight_scale      float []                            without
+    weight_scale      float []                            without; Mistral's are called weight_scale_inv
 
 weight = stored · scale, even for ``weight_scale_inv``. Scales of activations are ignored: activations are not
 quantized, or with scales of their own.
@@ -31,6 +31,9 @@ from turnout.plugins.quantization.layers.factory import layer_factory
 
 __all__ = ["Fp8Adopter"]
 
+LARGEST = 4096
+"""Outputs or inputs of a block, at most: scales are repeated for a whole one."""
+
 
 class Fp8Adopter(Adopter):
     divides = True
@@ -45,9 +48,10 @@ class Fp8Adopter(Adopter):
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
     ) -> nn.Module:
         parts = LayerTensors(name, tensors, like)
-        parts.ignore("input_scale")
+        parts.ignore("input_scale", "activation_scale")
         if self.block is None:
-            return channel_layer(parts, context, activations=True)
+            scale = "weight_scale_inv" if parts.has("weight_scale_inv") else "weight_scale"
+            return channel_layer(parts, scale, context, activations=True)
         return block_layer(parts, self.block, "weight_scale_inv", context)
 
 
@@ -67,6 +71,6 @@ def read_block(settings: Settings, key: str) -> tuple[int, int] | None:
     match settings.config.get(key):
         case None:
             return None
-        case [int(rows), int(columns)] if rows > 0 and columns > 0:
+        case [int(rows), int(columns)] if 0 < rows <= LARGEST and 0 < columns <= LARGEST:
             return rows, columns
-    raise settings.wrong(key, "two positive integers are expected")
+    raise settings.wrong(key, f"two integers from 1 to {LARGEST:,} are expected")

@@ -16,10 +16,12 @@ KV_SCALES = ("k_scale", "v_scale", "kv_scale", "q_scale", "prob_scale")
 """How the names of scales of an fp8 KV cache end, and of what attention computes with it."""
 
 
-def channel_layer(parts: LayerTensors, context: ComputeContext, *, activations: bool = False) -> nn.Module:
+def channel_layer(
+    parts: LayerTensors, scale_name: str, context: ComputeContext, *, activations: bool = False
+) -> nn.Module:
     """Build a layer with a scale for each output, or one for all. activations: in fp8 too, if the GPU can."""
     weight = take_weight(parts)
-    scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
+    scale = parts.scale(scale_name, [parts.outputs, 1], [parts.outputs], [1], [])
     bias = parts.bias()
     parts.finish()
     check_numbers(parts.layer, weight)

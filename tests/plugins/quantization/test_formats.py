@@ -15,7 +15,17 @@ from exactness import exact, relative_error
 from layouts import AWQ, CASES, DYNAMIC, GPTQ, REGISTRY, adopter, compressed
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels, pack_quantized, packed
+from writers import (
+    Written,
+    awq,
+    fp8_blocks,
+    fp8_channels,
+    fp8_layers,
+    gptq,
+    int8_channels,
+    pack_quantized,
+    packed,
+)
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
@@ -80,6 +90,21 @@ def test_blocks_may_be_cut_short(shape: tuple[int, int], linear) -> None:
     )
     x = torch.randn(7, shape[1])
     assert relative_error(adopted(x), exact(layer, x)) < 1e-5
+
+
+def test_fp8_without_blocks_has_a_scale_for_each_layer_under_either_name(linear) -> None:
+    """Mistral's checkpoints, as transformers writes them, were refused: `weight_scale` was missing."""
+    layer = linear(96, 80)
+    tensors, weight = fp8_layers(layer.weight)
+    layer.weight.copy_(weight)
+    x = torch.randn(3, 96, generator=torch.Generator().manual_seed(1))
+    for name in ("weight_scale_inv", "weight_scale"):
+        given = {**tensors, name: tensors["weight_scale_inv"]}
+        if name == "weight_scale":
+            del given["weight_scale_inv"]
+        reader = adopter({"quant_method": "fp8", "weight_block_size": None, "activation_scheme": "static"})
+        adopted = reader.adopt("x", given, nn.Linear(96, 80, bias=False, device="meta"), CONTEXT)
+        assert relative_error(adopted(x), exact(layer, x)) < 1e-5
 
 
 def test_a_bias_of_zeros_is_dropped_where_the_model_has_none(linear) -> None:
@@ -234,7 +259,8 @@ def targeted(targets: object) -> dict[str, Any]:
         ({**AWQ, "version": "gemv"}, "version = 'gemv'; supported: gemm"),
         ({**AWQ, "bits": 8}, "bits = 8; supported: 4"),
         ({"quant_method": "fp8", "fmt": "e5m2"}, "fmt = 'e5m2'; supported: e4m3"),
-        ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size = .*two positive integers"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size = .*two integers from 1"),
+        ({"quant_method": "fp8", "weight_block_size": [2**40, 128]}, "two integers from 1 to 4,096"),
         (compressed(num_bits=2), "num_bits = 2; supported: 4, 8"),
         (compressed(type="float", num_bits=4), "num_bits = 4; supported: 8"),
         (compressed(strategy="tensor_group"), "strategy = 'tensor_group'; supported: tensor, channel, group"),

@@ -97,6 +97,14 @@ def fp8_channels(weight: Tensor) -> Written:
     return Written({"weight": codes, "weight_scale": scale}, codes.float() * scale)
 
 
+def fp8_layers(weight: Tensor) -> Written:
+    """As Mistral publishes it, and transformers writes it without blocks."""
+    scale = weight.abs().max() / 448
+    codes = (weight / scale).to(torch.float8_e4m3fn)
+    tensors = {"weight": codes, "weight_scale_inv": scale, "activation_scale": torch.tensor(0.5)}
+    return Written(tensors, codes.float() * scale)
+
+
 def int8_channels(weight: Tensor) -> Written:
     scale = weight.abs().amax(1, keepdim=True) / 127
     codes = (weight / scale).round().to(torch.int8)
