@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -65,6 +67,30 @@ def packed_of(kernels: IntegerKernels, precision: Precision) -> IntegerWeights:
     if precision is Precision.W4A16:
         return four_bits(kernels, 512, 40, 128)[0]
     return eight_bits(kernels, 512, 40, precision)[0]
+
+
+@pytest.fixture
+def _half_by_default() -> Iterator[None]:
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("_half_by_default")
+def test_outputs_are_float32_whatever_the_process_makes_by_default(variant_kernels: CpuKernels) -> None:
+    """Kernels wrote float32 into tensors of a process that makes bfloat16: past their ends."""
+    weight = normal(3, 8).float()
+    _, scale = to_int8(weight, variant_kernels)
+    torch.testing.assert_close(scale, weight.abs().amax(1) / 127)
+
+    scores = weight.softmax(1)
+    _, weights = variant_kernels.route(weight, 2, normalized=False)
+    torch.testing.assert_close(weights, scores.topk(2).values)
+
+    blocks = torch.zeros(2, 34, dtype=torch.uint8)  # of Q8_0, all 0
+    packed = variant_kernels.blocks.pack(blocks, "q8_0", None)
+    rows = variant_kernels.blocks.rows(packed, torch.tensor([1]))
+    assert rows.dtype == torch.float32 and not rows.any()
 
 
 @pytest.mark.parametrize("rows", ROWS)
