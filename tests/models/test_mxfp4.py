@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,43 @@ def test_scales_that_are_missing(folder: Path) -> None:
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(ModelError, match=r"blocks of MXFP4 whose scales '.*gate_up_proj_scales' are missing"):
         loaded(folder)
+
+
+def damaged(tensors: dict[str, Tensor], part: str, change: Callable[[Tensor], Tensor]) -> None:
+    tensors[f"{STACK}{part}"] = change(tensors[f"{STACK}{part}"]).contiguous()
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["torch", "native"])
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("_scales", lambda scales: scales[1:], "_scales' has shape .* is expected"),
+        ("_scales", Tensor.flatten, "_scales' has shape .* is expected"),
+        ("_scales", lambda scales: scales.mT, "_scales' has shape .* is expected"),
+        ("_scales", lambda scales: scales.float(), "_scales' is torch.float32, uint8 is expected"),
+        ("_scales", lambda scales: scales.fill_(255), "_scales' holds scales that are NaN"),
+        ("_blocks", lambda blocks: blocks.int(), "_blocks' is torch.int32, uint8 is expected"),
+        ("_blocks", lambda blocks: blocks[0, 0, 0], "_blocks' has shape .*, of .* is expected|_scales' has"),
+        ("_bias", lambda bias: bias[:2], "_bias' has shape .* asks for 3 of its first dimension"),
+        ("_bias", lambda bias: bias.repeat(2, 1), "_bias' has shape .* asks for 3 of its first dimension"),
+        ("_bias", lambda bias: bias[:, 0], "_bias' has a shape that the model cannot place"),
+    ],
+)
+def test_what_does_not_go_together_is_named(
+    part: str,
+    change: Callable[[Tensor], Tensor],
+    message: str,
+    native: bool,
+    folder: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """It ended in a traceback, or, with a scale for each expert alone, in other numbers."""
+    kernels = request.getfixturevalue("kernels") if native else None
+    tensors = load_file(folder / "model.safetensors")
+    damaged(tensors, part, change)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=message):
+        loaded(folder, kernels=kernels)
 
 
 def test_the_encoder_of_these_tests_loses_what_four_bits_lose() -> None:

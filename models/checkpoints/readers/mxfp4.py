@@ -29,6 +29,8 @@ NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0,
 PAIRS = torch.tensor([(NUMBERS[byte & 15], NUMBERS[byte >> 4]) for byte in range(256)], dtype=torch.bfloat16)
 """The two numbers of a byte."""
 FACTORS = torch.tensor([2.0 ** (byte - 127) for byte in range(255)] + [float("nan")], dtype=torch.float32)
+NO_NUMBER = 255
+"""The scale that says NaN."""
 LOWEST, HIGHEST = 104, 143
 """Scales of which a half is a number of float16."""
 
@@ -39,9 +41,8 @@ def with_mxfp4(files: Sequence[WeightFile]) -> list[WeightFile]:
     found = []
     for file in files:
         blocks = {key: f"{key.removesuffix(BLOCKS)}{SCALES}" for key in file.names() if _is_blocks(file, key)}
-        if any(key not in scales for key in blocks.values()):
-            key = next(key for key in blocks.values() if key not in scales)
-            raise ModelError(f"{file.path} has blocks of MXFP4 whose scales {key!r} are missing")
+        for key, scale in blocks.items():
+            _check_scales(file, key, scales.get(scale), scale)
         found.append({key: (scales[scale], scale) for key, scale in blocks.items()})
     hidden = {scale for blocks in found for _, scale in blocks.values()}
     if not hidden:
@@ -51,6 +52,18 @@ def with_mxfp4(files: Sequence[WeightFile]) -> list[WeightFile]:
 
 def _is_blocks(file: WeightFile, key: str) -> bool:
     return key.endswith(BLOCKS) and file.shape(key)[-1:] == (16,)
+
+
+def _check_scales(file: WeightFile, key: str, of_scales: WeightFile | None, scale: str) -> None:
+    """Raises ModelError unless there is a scale for each 16 bytes."""
+    if of_scales is None:
+        raise ModelError(f"{file.path} has blocks of MXFP4 whose scales {scale!r} are missing")
+    shape, stored = file.shape(key), of_scales.shape(scale)
+    if len(shape) < 3 or stored != shape[:-1]:
+        raise ModelError(
+            f"{of_scales.path}: {scale!r} has shape {list(stored)}; of {key!r}, {list(shape)}, "
+            f"{list(shape[:-1])} is expected, with inputs and outputs; fetch it again"
+        )
 
 
 class Mxfp4File(WeightFile):
@@ -85,9 +98,11 @@ class Mxfp4File(WeightFile):
             return self._file.blocks(key)
         file, name = self._blocks[key]
         with file.read(name) as scales:
+            self._check_bytes(name, scales)
             if not _beyond(scales).any():
                 return "q8_0"
             with self._file.read(key) as blocks:
+                self._check_bytes(key, blocks)
                 return "q8_0" if fits_eight_bits(blocks, scales) else None
 
     def read_blocks(self, key: str, take: Index = ()) -> Tensor:
@@ -99,8 +114,18 @@ class Mxfp4File(WeightFile):
         """Returns blocks and scales of the rows `take`, in memory of their own."""
         file, name = self._blocks[key]
         with self._file.read(key, take[:1]) as blocks, file.read(name, take[:1]) as scales:
+            self._check_bytes(key, blocks)
+            self._check_bytes(name, scales)
+            if bool((scales == NO_NUMBER).any()):
+                raise ModelError(f"{file.path}: {name!r} holds scales that are NaN; fetch it again")
             first = (slice(None),) if isinstance(next(iter(take), None), slice) else ()
             return blocks[(*first, *take[1:])].clone(), scales[(*first, *take[1:])].clone()
+
+    def _check_bytes(self, key: str, stored: Tensor) -> None:
+        if stored.dtype != torch.uint8:
+            raise ModelError(
+                f"{self.path}: {key!r} is {stored.dtype}, uint8 is expected of MXFP4; fetch it again"
+            )
 
 
 def decoded(blocks: Tensor, scales: Tensor) -> Tensor:
