@@ -107,7 +107,7 @@ def architecture_of(header: GGUFHeader) -> Architecture:
         name = "deepseek3"
     if name not in ARCHITECTURES:
         raise ModelError(
-            f"{header.path}: GGUF files of the architecture {header.architecture!r} are not read, only "
+            f"{header.path}: GGUF files of the architecture {header.architecture!r:.80} are not read, only "
             f"{', '.join(sorted(ARCHITECTURES))}; take the safetensors checkpoint"
         )
     return ARCHITECTURES[name]

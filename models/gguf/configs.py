@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from turnout.core.errors import ModelError
@@ -49,7 +50,7 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
         "rms_norm_eps": own.number("attention.layer_norm_rms_epsilon"),
         "rope_parameters": special.get("rope_parameters") or rope_parameters(header),
         "tie_word_embeddings": "output.weight" not in header.tensors,
-        "dtype": "bfloat16" if "bf16" in stored else "float16" if stored <= {"f16", "f32"} else "float32",
+        "dtype": _dtype(stored),
         "eos_token_id": token_id(header, "eos"),
         "bos_token_id": token_id(header, "bos"),
         **special,
@@ -71,6 +72,13 @@ def generation_config_of(header: GGUFHeader) -> dict[str, Any]:
         if kind == CONTROL and text in END_TEXTS
     }
     return {"eos_token_id": sorted(named | turns)}
+
+
+def _dtype(stored: Collection[str]) -> str:
+    """Of numbers. All files have some in float32, such as the weights of norms."""
+    if "bf16" in stored:
+        return "bfloat16"
+    return "float16" if {"f16"} <= set(stored) <= {"f16", "f32"} else "float32"
 
 
 def token_id(header: GGUFHeader, name: str) -> int | None:

@@ -28,7 +28,7 @@ from turnout.models.gguf.header import GGUFHeader, read_header
 
 __all__ = ["folder_of"]
 
-VERSION = 2
+VERSION = 3
 """Raised when the same file should give other contents."""
 KEPT = 64
 """Folders, of some 10 MB each, which are made again when they are missing."""

@@ -11,12 +11,12 @@ Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -25,12 +25,17 @@ from turnout.models.gguf.metadata import Metadata
 
 __all__ = ["GGUFHeader", "GGUFTensor", "read_header"]
 
+Value = TypeVar("Value")
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 FLOAT32, STRING, ARRAY = 6, 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The letters of `struct` for the types of metadata."""
 MOST_DIMENSIONS = 4
+MAX_HEADER = 64 * 2**20
+"""Bytes of a header: several times those of large vocabularies. Its numbers take 16 times the memory."""
+LONGEST_NAME = 64
+"""Characters of a tensor's name, as the format has it."""
 
 BLOCKS: Mapping[int, tuple[str, int, int]] = {
     0: ("f32", 1, 4),
@@ -139,9 +144,10 @@ def _block_of(name: str) -> tuple[str, int, int]:
 class _Parser:
     def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
         self.path, self.file, self.size = path, file, size
+        self.left = MAX_HEADER
 
     def header(self) -> GGUFHeader:
-        magic = self.file.read(4)
+        magic = self.read(4)
         if magic != MAGIC:
             raise ModelError(f"{self.path} is no GGUF file: it begins with {magic!r}; fetch it again")
         version = self.number("I")
@@ -149,14 +155,16 @@ class _Parser:
             known = " and ".join(map(str, VERSIONS))
             raise ModelError(f"{self.path} has version {version} of GGUF; versions {known} are read")
         tensors, entries = self.count(24), self.count(13)
-        metadata = {self.string(): self.value(self.number("I")) for _ in range(entries)}
-        infos = [self.info() for _ in range(tensors)]
+        metadata = self.once(
+            "the key", ((self.string(), self.value(self.number("I"))) for _ in range(entries))
+        )
+        infos = self.once("the tensor", (self.info() for _ in range(tensors)))
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= 2**20:
-            raise ModelError(f"{self.path}: general.alignment = {alignment!r} should be a power of 2")
+            raise ModelError(f"{self.path}: general.alignment = {alignment!r:.80} should be a power of 2")
         data = -(-self.file.tell() // alignment) * alignment
         placed = sorted(
-            (GGUFTensor(name, shape, kind, data + start) for name, shape, kind, start in infos),
+            (GGUFTensor(name, shape, kind, data + start) for name, (shape, kind, start) in infos.items()),
             key=lambda tensor: tensor.start,
         )
         for tensor in placed:
@@ -164,8 +172,22 @@ class _Parser:
                 raise ModelError(f"{self.path} is cut short in the tensor {tensor.name!r}; fetch it again")
         return GGUFHeader(self.path, metadata, {tensor.name: tensor for tensor in placed})
 
-    def info(self) -> tuple[str, tuple[int, ...], str, int]:
+    def once(self, what: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+        """Raises ModelError for a name that comes twice."""
+        found: dict[str, Value] = {}
+        for name, value in pairs:
+            if name in found:
+                raise ModelError(f"{self.path} holds {what} {name!r:.80} a second time; convert it again")
+            found[name] = value
+        return found
+
+    def info(self) -> tuple[str, tuple[tuple[int, ...], str, int]]:
         name, dimensions = self.string(), self.number("I")
+        if len(name) > LONGEST_NAME:
+            raise ModelError(
+                f"{self.path}: a tensor's name begins with {name[:LONGEST_NAME]!r}; at most {LONGEST_NAME} "
+                "characters are read; fetch it again"
+            )
         if not 0 < dimensions <= MOST_DIMENSIONS:
             raise ModelError(
                 f"{self.path}: {name!r} has {dimensions} dimensions; 1 to {MOST_DIMENSIONS} are read"
@@ -178,7 +200,7 @@ class _Parser:
         numbers = BLOCKS[kind][1]
         if not all(shape) or shape[-1] % numbers:
             raise ModelError(f"{self.path}: {name!r} has the shape {list(shape)}, in blocks of {numbers}")
-        return name, shape, BLOCKS[kind][0], start
+        return name, (shape, BLOCKS[kind][0], start)
 
     def value(self, kind: int) -> Any:
         if kind == STRING:
@@ -195,12 +217,12 @@ class _Parser:
         if kind in SCALARS:
             letter = SCALARS[kind]
             count = self.count(struct.calcsize(letter))
-            return list(struct.unpack(f"<{count}{letter}", self.file.read(count * struct.calcsize(letter))))
+            return list(struct.unpack(f"<{count}{letter}", self.read(count * struct.calcsize(letter))))
         count = self.count(8)
         return [self.value(kind) for _ in range(count)]
 
     def string(self) -> str:
-        return self.file.read(self.count(1)).decode("utf-8", errors="replace")
+        return self.read(self.count(1)).decode("utf-8", errors="replace")
 
     def count(self, least: int) -> int:
         """A number of things of `least` bytes each. Raises ModelError for more than the file can hold."""
@@ -210,4 +232,12 @@ class _Parser:
         return count
 
     def number(self, letter: str) -> Any:
-        return struct.unpack(f"<{letter}", self.file.read(struct.calcsize(f"<{letter}")))[0]
+        return struct.unpack(f"<{letter}", self.read(struct.calcsize(f"<{letter}")))[0]
+
+    def read(self, size: int) -> bytes:
+        self.left -= size
+        if self.left < 0:
+            raise ModelError(
+                f"{self.path} has a header of more than {MAX_HEADER:,} bytes, which are not read"
+            )
+        return self.file.read(size)

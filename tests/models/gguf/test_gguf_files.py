@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import struct
@@ -89,6 +90,12 @@ def test_the_configuration_is_read(gguf_file: GGUF) -> None:
 def test_floating_point_weights_are_not_quantized(gguf_file: GGUF) -> None:
     config = read_config(resolve_model(str(gguf_file("BF16"))))
     assert config["dtype"] == "bfloat16" and "quantization_config" not in config
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("F16", "float16"), ("F32", "float32"), ("Q8_0", "float32")])
+def test_the_dtype_is_the_widest_of_the_file(gguf_file: GGUF, kind: str, dtype: str) -> None:
+    """A file of float32 alone was said to be of float16."""
+    assert read_config(resolve_model(str(gguf_file(kind))))["dtype"] == dtype
 
 
 def test_start_up_says_how_types_are_held(gguf_file: GGUF, tmp_path: Path) -> None:
@@ -191,6 +198,33 @@ def test_counts_beyond_the_file_are_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / "x.gguf"
     file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60))
     assert "announces 1,152,921,504,606,846,976 entries, more than it holds" in refusal(file)
+
+
+def test_long_headers_are_not_read(tmp_path: Path) -> None:
+    """Of a list of 3 GB, with nothing on disk, a gigabyte was read, and 48 were to become its numbers."""
+    file = tmp_path / "x.gguf"
+    key = struct.pack("<Q", 1) + b"a"
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key + struct.pack("<IIQ", 9, 0, 3 * 2**30 - 99))
+    os.truncate(file, 3 * 2**30)
+    assert f"{file} has a header of more than 67,108,864 bytes" in refusal(file)
+
+
+def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    """The last one was taken."""
+    file = tmp_path / "x.gguf"
+    pair = struct.pack("<Q", 1) + b"a" + struct.pack("<II", 4, 7)
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + 2 * pair)
+    assert f"{file} holds the key 'a' a second time" in refusal(file)
+    info = struct.pack("<Q", 1) + b"b" + struct.pack("<IQIQ", 1, 8, 0, 0)
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 2, 0) + 2 * info + bytes(99))
+    assert f"{file} holds the tensor 'b' a second time" in refusal(file)
+
+
+def test_a_name_that_is_damaged_makes_no_long_message(tmp_path: Path) -> None:
+    file = tmp_path / "x.gguf"
+    info = struct.pack("<Q", 9000) + 9000 * b"n" + struct.pack("<IQIQ", 9, 8, 0, 0)
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + info)
+    assert len(refusal(file)) < 300
 
 
 def test_unknown_architectures_are_refused_by_name(tmp_path: Path) -> None:
