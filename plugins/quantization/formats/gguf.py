@@ -34,6 +34,10 @@ __all__ = ["GgufAdopter", "Mxfp4Adopter"]
 
 ON_GPU = ("q8_0", "q4_0")
 """Types that GPU kernels hold."""
+EXPONENTS = {"q8_0": [1], "q4_0": [1], "q4_k": [1, 3], "q6_k": [209]}
+"""Bytes of a block that have the exponents of its numbers in float16."""
+ALL_ONES = 0b1111100
+"""The exponent of what is not finite, as such a byte has it."""
 
 
 class GgufAdopter(Adopter):
@@ -54,6 +58,7 @@ class GgufAdopter(Adopter):
         blocks = parts.take(kind, [torch.uint8], [parts.outputs, row])
         bias = parts.bias()
         parts.finish()
+        _check_scales(f"{name}.{kind}", kind, blocks)
         return layer_factory(context).blocks(blocks, kind, bias)
 
     def adopt_embedding(
@@ -66,6 +71,7 @@ class GgufAdopter(Adopter):
             raise ModelError(
                 f"{name}.{kind} has shape {list(rows.shape)}, expected {[like.num_embeddings, row]}"
             )
+        _check_scales(f"{name}.{kind}", kind, rows)
         if context.share is not None:
             rows = Cut(context.share).rows(rows)
         return BlockEmbedding(rows, kind, context.dtype)
@@ -81,6 +87,13 @@ class Mxfp4Adopter(GgufAdopter):
 
     def held_blocks(self, context: ComputeContext) -> Collection[str]:
         return () if cpu_kernels(context.kernels) is None else ("q8_0",)
+
+
+def _check_scales(name: str, kind: str, rows: Tensor) -> None:
+    """Raises ModelError for blocks with a scale or an offset that is not finite."""
+    blocks = rows.view(len(rows), -1, BLOCK_TYPES[kind].stored)
+    if any(bool((blocks[..., at] & ALL_ONES == ALL_ONES).any()) for at in EXPONENTS[kind]):
+        raise ModelError(f"{name} holds scales that are not finite; fetch the file again")
 
 
 def _kind(name: str, tensors: Mapping[str, Tensor]) -> str:

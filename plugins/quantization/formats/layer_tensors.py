@@ -51,15 +51,12 @@ class LayerTensors:
     def scale(self, name: str, *shapes: Sequence[int]) -> Tensor:
         """Take a tensor as float32. Raises ModelError unless it has one of these shapes and is finite."""
         shape = next((shape for shape in shapes if self._shape(name) == list(shape)), shapes[0])
-        scale = self.take(name, FLOATS, shape).float()
-        if not bool(scale.isfinite().all()):
-            raise ModelError(f"{self.layer}.{name} holds numbers that are not finite; fetch it again")
-        return scale
+        return self._finite(name, self.take(name, FLOATS, shape).float())
 
     def bias(self) -> Tensor | None:
         """Take the bias. Some writers add one of zeros to layers that have none."""
         if self._bias:
-            return self.take("bias", FLOATS, [self.outputs])
+            return self._finite("bias", self.take("bias", FLOATS, [self.outputs]))
         bias = self._tensors.pop("bias", None)
         if bias is not None and bool(bias.any()):
             raise ModelError(f"{self.layer}.bias is there, but config.json gives this layer none")
@@ -76,6 +73,11 @@ class LayerTensors:
                 f"{self.layer}.{name}, {tensor.dtype} {list(tensor.shape)}, has no place in a layer that is "
                 "quantized as quantization_config says"
             )
+
+    def _finite(self, name: str, numbers: Tensor) -> Tensor:
+        if not bool(numbers.isfinite().all()):
+            raise ModelError(f"{self.layer}.{name} holds numbers that are not finite; fetch it again")
+        return numbers
 
     def _shape(self, name: str) -> list[int] | None:
         return list(self._tensors[name].shape) if name in self._tensors else None

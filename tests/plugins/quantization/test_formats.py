@@ -31,6 +31,7 @@ from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels import choose_kernels
+from turnout.kernels.blocks import BLOCK_TYPES
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
 from turnout.runner.assembly import build_engine
@@ -463,6 +464,30 @@ def test_scales_that_are_no_numbers_are_named(case: str, number: float, linear) 
     tensors[part].view(-1)[-1] = number
     with pytest.raises(ModelError, match=rf"^up_proj\.{part} holds numbers that are not finite"):
         adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"), CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "at"),
+    [("q8_0", 34, 0), ("q4_0", 18, 0), ("q4_k", 144, 0), ("q4_k", 144, 2), ("q6_k", 210, 208)],
+)
+def test_scales_of_blocks_that_are_no_numbers_are_named(kind: str, size: int, at: int) -> None:
+    """A plugin of Turnout was blamed for those of the first layer of a shape; those of others were served."""
+    reader, inputs = REGISTRY.create("quantization", "gguf").adopter({}), BLOCK_TYPES[kind].inputs
+    like = nn.Linear(2 * inputs, 32, bias=False, device="meta")
+    blocks = torch.zeros(32, 2 * size, dtype=torch.uint8)
+    assert not reader.adopt("up_proj", {kind: blocks}, like, CONTEXT)(torch.ones(1, 2 * inputs)).any()
+    for number in (torch.nan, -torch.inf):
+        damaged = blocks.clone()
+        damaged[3, size + at : size + at + 2] = torch.tensor([number]).half().view(torch.uint8)
+        with pytest.raises(ModelError, match=rf"^up_proj\.{kind} holds scales that are not finite"):
+            reader.adopt("up_proj", {kind: damaged}, like, CONTEXT)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_bias_that_is_no_number_is_named(number: float, linear) -> None:
+    tensors = {**gptq(linear().weight).tensors, "bias": torch.full([96], number)}
+    with pytest.raises(ModelError, match=r"^up_proj\.bias holds numbers that are not finite"):
+        adopter(GPTQ).adopt("up_proj", tensors, nn.Linear(256, 96, device="meta"), CONTEXT)
 
 
 @pytest.mark.parametrize("case", CASES)
