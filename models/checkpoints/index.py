@@ -211,7 +211,7 @@ def _listed(
     for key in file.names():
         with as_plugin_errors(f"{title}: rename of {key}"):
             placed = placements(family.rename(key))
-        _check_taken(file, key, placed)
+        _check_experts(file, key, placed)
         blocks = (file.blocks(key) if held else None) or ""
         blocks = blocks if blocks in held else ""
         rows = len(file.shape(key)) - 1 if blocks else 0
@@ -221,22 +221,14 @@ def _listed(
             yield TensorEntry(placement, key, file, blocks if fits else "")
 
 
-def _check_taken(file: WeightFile, key: str, placed: Collection[Placement]) -> None:
-    """Raises ModelError where a tensor lacks parts that are to be taken, or has experts beyond those."""
-    takes = [placement.take for placement in placed if placement.take]
-    if not takes:
-        return
-    shape = file.shape(key)
-    numbers = {take[0] for take in takes if isinstance(take[0], int)}
-    experts = len(numbers) if numbers == set(range(len(numbers))) else 0
-    if max(map(len, takes)) > len(shape) or (experts and experts != shape[0]):
+def _check_experts(file: WeightFile, key: str, placed: Collection[Placement]) -> None:
+    """Raises ModelError for a tensor of all experts, of which each is placed, that has more or fewer."""
+    firsts = (next(iter(placement.take), None) for placement in placed)
+    numbers = {first for first in firsts if isinstance(first, int)}
+    if numbers and numbers == set(range(len(numbers))) and file.shape(key)[:1] != (len(numbers),):
         raise ModelError(
-            f"{file.path}: {file.stored_name(key)!r} has shape {list(shape)}, {file.configuration} asks for "
-            + (
-                f"{experts} of its first dimension"
-                if experts
-                else f"{max(map(len, takes))} dimensions or more"
-            )
+            f"{file.path}: {file.stored_name(key)!r} has shape {list(file.shape(key))}, {file.configuration} "
+            f"asks for {len(numbers)} of its first dimension"
         )
 
 
