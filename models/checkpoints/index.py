@@ -247,7 +247,7 @@ def _slot_of(entry: TensorEntry, slots: Mapping[str, ParameterSlot], *, adopts: 
     slot = slots.get(entry.name)
     if slot is None:
         name = entry.file.stored_name(entry.key)
-        said = f"{entry.file.path} holds the tensor {name!r}, which the model has no place for"
+        said = f"{entry.file.path} holds the tensor {name!r:.200}, which the model has no place for"
         if adopts and name.rpartition(".")[2] not in ("weight", "bias"):
             raise Unsupported(f"{said}: it has no linear layer there that is stored quantized; {UNQUANTIZED}")
         raise ModelError(said)

@@ -87,6 +87,11 @@ def _parts(header: GGUFHeader, tensor: StoredTensor) -> Iterator[StoredTensor]:
     if len(stored.shape) != (2 if tensor.name.endswith("bias") else 3):
         raise ModelError(f"{header.path}: {stored.name!r} has the shape {list(stored.shape)}; 3 are expected")
     experts, *shape = stored.shape
+    if experts != (count := header.own.integer("expert_count", experts)):
+        raise ModelError(
+            f"{header.path}: {stored.name!r} has {experts:,} experts, {header.own.prefix}expert_count is "
+            f"{count:,}; convert it again"
+        )
     for expert in range(experts):
         start = stored.start + expert * (stored.size // experts)
         part = replace(stored, shape=tuple(shape), start=start)

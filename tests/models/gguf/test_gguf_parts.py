@@ -19,9 +19,11 @@ MXFP4 = gguf.GGMLQuantizationType.MXFP4
 LAYER = "model.layers.0"
 
 
-def written(folder: Path, arch: str, **tensors: np.ndarray) -> GGUFFile:
-    """uint8 is MXFP4's."""
+def written(folder: Path, arch: str, *, experts: int = 0, **tensors: np.ndarray) -> GGUFFile:
+    """uint8 is MXFP4's. experts: what the metadata says; 0: nothing."""
     writer = gguf.GGUFWriter(folder / "model.gguf", arch)
+    if experts:
+        writer.add_expert_count(experts)
     for name, values in tensors.items():
         kind = MXFP4 if values.dtype == np.uint8 else None
         writer.add_tensor(f"blk.0.{name}.weight", values, raw_dtype=kind)
@@ -54,6 +56,14 @@ def test_scales_beyond_float16_are_refused_unless_all_is_zero(tmp_path: Path, co
         return
     with pytest.raises(ModelError, match=r"'model.layers.0.mlp.experts.0.up_proj.weight' has scales beyond"):
         file.read_blocks(key)
+
+
+def test_experts_are_as_many_as_the_metadata_says(tmp_path: Path) -> None:
+    """A file of 8 MB that announced 4 million took minutes, and gigabytes, before it was refused."""
+    stack = np.zeros((2**20, 1, 1), np.float16)
+    file = written(tmp_path, "qwen3moe", experts=4, ffn_up_exps=stack)
+    with pytest.raises(ModelError, match=r"has 1,048,576 experts, qwen3moe\.expert_count is 4"):
+        file.names()
 
 
 def test_keys_and_values_are_expanded_by_one_tensor_again(tmp_path: Path) -> None:
