@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ CONTROL, NORMAL = 3, 1
 def write_gguf(
     folder: Path,
     file: Path,
-    kind: str = "Q8_0",
+    kind: str | Callable[[str], str] = "Q8_0",
     *,
     tokenizer: bool = False,
     pre: str = "qwen2",
@@ -45,6 +45,7 @@ def write_gguf(
 ) -> Path:
     """Writes the checkpoint in `folder`; matrices in blocks of `kind`, where their width allows it.
 
+    kind: of all, or a function of their names, which gives all experts of a layer the same.
     changes: values of metadata by key; a function makes one of the file's own, and None is left out.
     latent: DeepSeek's keys and values are expanded by two tensors, as in newer files.
     widened: where to write the safetensors checkpoint of the numbers that the file stands for.
@@ -59,7 +60,8 @@ def write_gguf(
     else:
         writer.add_tokenizer_model("none")
     tensors = taken_apart(config, dict(_tensors(folder)), latent=latent)
-    meant = {name: _converted(config, name, value, kind) for name, value in tensors.items()}
+    kind_of = kind if callable(kind) else lambda _: kind
+    meant = {name: _converted(config, name, value, kind_of(name)) for name, value in tensors.items()}
     for name, values in _joined({name: each.stored for name, each in meant.items()}).items():
         writer.add_tensor(_name(writer, config, name), *values)
     _change(writer, changes or {})
