@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,78 @@ def test_logits_are_those_of_the_numbers(
     torch.testing.assert_close(found, meant, atol=within, rtol=0)
     together, *_ = on_ranks(2, lambda collective: logits_of(folder, collective))
     torch.testing.assert_close(together, found, atol=within, rtol=0)
+
+
+DENSE = ("qwen2", "qwen3", "llama", "granite", "olmo2", "gemma2", "mistral", "smollm3")
+MIXTURES = ("mixtral", "qwen3-moe")
+ROUNDED = ("W8A8", "W8A16", "W4A16", "gptq", "awq")
+"""How the names of layouts begin whose kernels round scales or activations, which moves logits by some
+percent and tokens to other experts. Other layouts are decoded as they are."""
+
+
+def store_random(seed: int, folder: Path, plain: Path) -> str:
+    """Writes a random model with random layers of it in one of the layouts; returns the layout's name."""
+    draw = random.Random(seed)
+    case = draw.choice(list(CASES))
+    name = draw.choice(DENSE if case.startswith(ROUNDED) else DENSE + MIXTURES)
+    config, write, _ = CASES[case]
+    sizes = {
+        "hidden_size": draw.choice([64, 96, 128, 256]),
+        "intermediate_size": draw.choice([64, 96, 160, 256]),
+        "moe_intermediate_size": draw.choice([64, 96]),
+        "num_hidden_layers": draw.choice([1, 2, 3]),
+        "vocab_size": draw.choice([160, 161, 192]),
+        "tie_word_embeddings": draw.random() < 0.4,
+    }
+    for each in (folder, plain):
+        write_checkpoint(name, each, **sizes)
+    stored: dict[str, Tensor] = {}
+    meant: dict[str, Tensor] = {}
+    left, head = draw.choice([0, 0, 0.3]), draw.random() < 0.3
+    for key, value in load_file(folder / "model.safetensors").items():
+        layer = key.removesuffix(".weight")
+        named = key.endswith("_proj.weight") or (head and layer == "lm_head")
+        fits = value.ndim == 2 and value.shape[0] % 16 == 0 and value.shape[1] % 64 == 0
+        if not named or not fits or draw.random() < left:
+            stored[key] = meant[key] = value
+            continue
+        written = write(value.float())
+        meant[key] = written.weight.clone()
+        stored |= {f"{layer}.{part}": each.contiguous() for part, each in written.tensors.items()}
+    files = draw.choice([1, 3])
+    at = {key: f"model-{draw.randrange(files)}.safetensors" for key in stored}
+    for file in set(at.values()):
+        save_file({key: value for key, value in stored.items() if at[key] == file}, folder / file)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": at}))
+    save_file(meant, plain / "model.safetensors")
+    read = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**read, "quantization_config": config}))
+    return case
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_random_models_and_layouts(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By both kinds of kernels, on one device, on two ranks where they can divide it, and in two stages."""
+    try:
+        native = native_kernels()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    folder, plain = tmp_path / "stored", tmp_path / "plain"
+    case = store_random(seed, folder, plain)
+    meant = logits_of(plain)
+    within = (0.1 if case.startswith(ROUNDED) else 1e-4) * meant.norm()
+    for kernels in (None, native):
+        context = ComputeContext(CONTEXT.device, CONTEXT.dtype, kernels)
+        monkeypatch.setattr(ranks_in_threads, "CONTEXT", context)
+        alone = logits_of(folder)
+        assert (alone - meant).norm() < within
+        try:
+            together, *_ = on_ranks(2, lambda collective: logits_of(folder, collective))
+            assert (together - meant).norm() < within
+        except ConfigError as error:
+            assert "cannot divide" in str(error)
+        if json.loads((folder / "config.json").read_text())["num_hidden_layers"] > 1:
+            together, *_ = on_grid(1, 2, lambda part, line: logits_of(folder, part, line=line))
+            assert torch.equal(together, alone)
