@@ -40,7 +40,8 @@ from turnout.plugins.quantization.layers.factory import layer_factory
 
 __all__ = ["CompressedTensorsAdopter"]
 
-
+TEXT_MODEL = "language_model"
+"""What the text model of one of images or sound is called, in front of ``model`` or behind it."""
 MERGED = ("weight_input", "weight_output")
 """Places of transforms that are in the weights already; others are computed while serving."""
 
@@ -118,9 +119,12 @@ class _Targets:
 
     def rank(self, layer: str) -> int | None:
         """How specifically a linear layer is named: 0 by its name, 1 by an expression, 2 by its class."""
-        if layer in self.names:
+        # Where the text model alone is served, groups have the whole model's names.
+        whole = f"{TEXT_MODEL}.{layer}", layer.replace("model.", f"model.{TEXT_MODEL}.", 1)
+        names = (layer, *whole)
+        if not self.names.isdisjoint(names):
             return 0
-        if any(pattern.match(layer) for pattern in self.patterns):
+        if any(pattern.match(name) for pattern in self.patterns for name in names):
             return 1
         return 2 if "Linear" in self.names else None
 

@@ -423,6 +423,25 @@ def test_a_layers_name_goes_before_an_expression_and_that_before_a_class(
         assert relative_error(reader.adopt(name, tensors, linear(), CONTEXT)(x), exact(layer, x)) < 0.05
 
 
+@pytest.mark.parametrize("before", ["language_model.model.", "model.language_model."])
+@pytest.mark.parametrize("begin", ["", "re:"])
+def test_groups_may_have_the_names_of_a_model_of_images(before: str, begin: str, linear) -> None:
+    """Of which the text model is served, by names of its own: another group was taken, or none was found."""
+    layer, x = linear(), torch.ones(2, 256)
+    groups = {
+        "named": {
+            **compressed(num_bits=4, strategy="group", group_size=64)["config_groups"]["group_0"],
+            "targets": [f"{begin}{before}layers.0.mlp.up_proj"],
+        },
+        "others": compressed(DYNAMIC)["config_groups"]["group_0"],
+    }
+    reader = adopter({**compressed(), "config_groups": groups})
+    tensors, weight = pack_quantized(layer.weight, group=64)
+    layer.weight.copy_(weight)
+    adopted = reader.adopt("model.layers.0.mlp.up_proj", tensors, linear(), CONTEXT)
+    assert relative_error(adopted(x), exact(layer, x)) < 0.05
+
+
 def test_a_layer_that_no_group_names_is_refused(linear) -> None:
     config = targeted(["re:.*self_attn.*"])
     with pytest.raises(ModelError, match=r"mlp\.up_proj is stored quantized, but no group"):
