@@ -26,6 +26,8 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.checkpoints.index import index_checkpoint
+from turnout.models.checkpoints.parameter_slots import parameter_slots
 from turnout.models.embedder.folder import module_files
 from turnout.models.gguf.given import given_name
 from turnout.models.meta_model import meta_model
@@ -65,13 +67,15 @@ def quantize_checkpoint(
     exporter = exporter_of(registry, name, quantizer)
     checkpoint = open_checkpoint(registry, model, revision)
     _check_source(checkpoint)
-    layers = select_layers(meta_model(checkpoint.family, checkpoint.spec), quantization, quantizer)
+    module = meta_model(checkpoint.family, checkpoint.spec)
+    layers, slots = select_layers(module, quantization, quantizer), parameter_slots(module)
+    index_checkpoint(checkpoint.folder, checkpoint.family, slots, {})  # raises where it could not be loaded
     out = Path(os.path.realpath(out))
     _check_target(checkpoint.folder, out, force)
     partial = out.with_name(f"{out.name}.partial")
     with _resumable(partial), _begun(partial, _mark(checkpoint.folder, quantization, calibration)):
         smoothing = None if calibration is None else _smoothing(registry, checkpoint, calibration)
-        ShardWriter(checkpoint, exporter, layers, partial, smoothing).write()
+        ShardWriter(checkpoint, exporter, layers, slots, partial, smoothing).write()
         _copy_others(checkpoint.folder, partial)
         if out.exists():
             shutil.rmtree(out)

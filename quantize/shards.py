@@ -19,6 +19,8 @@ from turnout.core.interfaces.quantization import ExportedLayer, Exporter
 from turnout.core.plugin_faults import title_of
 from turnout.core.types.placement import Placement, placements
 from turnout.models.checkpoints.checkpoint import INDEX_FILE, read_config, weight_files
+from turnout.models.checkpoints.index import TensorEntry, check_placed
+from turnout.models.checkpoints.parameter_slots import ParameterSlot
 from turnout.models.checkpoints.readers.formats import open_weights
 from turnout.models.checkpoints.readers.reader import WeightFile
 from turnout.models.checkpoints.saving import save_tensors
@@ -59,6 +61,8 @@ class ShardWriter:
     checkpoint: Checkpoint
     exporter: Exporter
     layers: LayerSelection
+    slots: Mapping[str, ParameterSlot]
+    """The model's parameters."""
     folder: Path
     smoothing: Smoothing | None
 
@@ -83,6 +87,9 @@ class ShardWriter:
         for source in shard:
             value, name = _read(source), source.placement.name if source.placement else ""
             dtype, (layer, _, part) = value.dtype, name.rpartition(".")
+            if source.placement is not None and name in self.slots:
+                entry = TensorEntry(source.placement, source.source, source.file)
+                check_placed(entry, value, self.slots[name].shape)
             if self.smoothing is not None:
                 value = self.smoothing.apply(name, value)
             if part == "weight" and layer in self.layers.quantized:

@@ -26,6 +26,7 @@ __all__ = [
     "CheckpointIndex",
     "QuantizedLayer",
     "TensorEntry",
+    "check_placed",
     "index_checkpoint",
     "read_tensor",
     "read_unconverted",
@@ -160,19 +161,24 @@ def index_checkpoint(
 
 def read_tensor(entry: TensorEntry, shape: torch.Size, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Read what an entry places, of that shape, into memory of its own, on the device where it stays."""
-    with _placed(entry) as (stored, placed):
-        if placed.shape != shape:
-            part = "" if entry.placement.whole else f", of which {list(placed.shape)} is placed"
-            raise ModelError(
-                f"{entry.described} has shape {list(entry.file.shape(entry.key))}{part}, "
-                f"{entry.file.configuration} asks for {list(shape)}"
-            )
-        if stored.dtype not in FLOATS:
-            raise ModelError(
-                f"{entry.described} is {stored.dtype}, a floating point type is expected, or "
-                "scales beside it and a quantization_config in config.json"
-            )
+    with _placed(entry) as (_, placed):
+        check_placed(entry, placed, shape)
         return torch.empty(shape, device=device, dtype=dtype).copy_(placed)
+
+
+def check_placed(entry: TensorEntry, placed: Tensor, shape: torch.Size) -> None:
+    """Raises ModelError unless what an entry places has that shape, and is of floating-point numbers."""
+    if placed.shape != shape:
+        raise ModelError(
+            f"{entry.described} has shape {list(entry.file.shape(entry.key))}"
+            f"{'' if entry.placement.whole else f', of which {list(placed.shape)} is placed'}, "
+            f"{entry.file.configuration} asks for {list(shape)}"
+        )
+    if placed.dtype not in FLOATS:
+        raise ModelError(
+            f"{entry.described} is {placed.dtype}, a floating point type is expected, or "
+            "scales beside it and a quantization_config in config.json"
+        )
 
 
 def read_unconverted(entry: TensorEntry, device: torch.device) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from click.testing import CliRunner, Result
 from family_checkpoints import write_checkpoint
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from turnout.cli.main import cli
@@ -280,6 +281,31 @@ def test_a_quantized_checkpoint_is_refused(tmp_path: Path) -> None:
     run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
     result = run(tmp_path / "out", "--quantization", "fp8", "--out", tmp_path / "again")
     assert result.exit_code == 2 and "is quantized already, by compressed-tensors" in result.output
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weight: None, "lacks the tensor 'model.layers.0.mlp.down_proj.weight'"),
+        (lambda weight: weight[:10], "'model.layers.0.mlp.down_proj.weight' has shape [10, 96]"),
+        (lambda weight: weight.to(torch.int8), "is torch.int8, a floating point type is expected"),
+        (lambda weight: weight.to(torch.float8_e4m3fn), "is torch.float8_e4m3fn, a floating point type"),
+    ],
+)
+def test_what_could_not_be_loaded_is_not_quantized(
+    change: Callable[[torch.Tensor], torch.Tensor | None], message: str, tmp_path: Path
+) -> None:
+    """It was written, codes without their scales as if they were numbers."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    write_checkpoint("qwen3", source)
+    tensors = load_file(source / "model.safetensors")
+    name = "model.layers.0.mlp.down_proj.weight"
+    changed = change(tensors.pop(name))
+    kept = {} if changed is None else {name: changed.contiguous()}
+    save_file({**tensors, **kept}, source / "model.safetensors", metadata={"format": "pt"})
+    result = run(source, "--quantization", "int8", "--out", out)
+    assert result.exit_code == 1 and message in result.output
+    assert not out.exists() and not (tmp_path / "out.partial").exists()
 
 
 def test_tensors_that_would_not_be_read_again_are_refused(tmp_path: Path) -> None:
