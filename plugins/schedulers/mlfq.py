@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import count
 from typing import Annotated
 
 from pydantic import Field
@@ -75,7 +74,8 @@ class Mlfq(SchedulingPolicy):
         self._last_runner = LastRunner(self._ranks.__getitem__, newest=True)
         self._starving: list[tuple[float, int, RequestView]] = []
         """A heap of waiting requests below the top level, by when their last token came."""
-        self._numbers = count()
+        self._number = 0
+        """Of the last one that came to it: requests themselves have no order."""
 
     def order(self, view: View) -> Order:
         left = self._waiting.update(view, self._queue)
@@ -91,7 +91,8 @@ class Mlfq(SchedulingPolicy):
         """The rank of a request that came to wait."""
         standing = self._standings.get(request) or self._join(request)
         if standing.level:
-            heappush(self._starving, (standing.served, next(self._numbers), request))
+            self._number += 1
+            heappush(self._starving, (standing.served, self._number, request))
         return self._ranks[request]
 
     def _forget(self, requests: Iterable[RequestView]) -> None:
