@@ -233,4 +233,4 @@ def test_what_is_quantized_already_names_the_file(gguf_file: GGUF, tmp_path: Pat
     from turnout.llm import LLM
 
     with pytest.raises(ConfigError, match=f"{file} is quantized already, by gguf"):
-        LLM(str(file), quantization="int8", dtype="float32", kv_memory="16MiB")
+        LLM(str(file), quantization="int8", dtype="float32", kv_memory="16MiB", cpu_kernels="torch")
