@@ -19,6 +19,7 @@ ATTENTION = {
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
 }
+ORIGINAL_LENGTH = "original_max_position_embeddings"
 MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
@@ -192,7 +193,9 @@ def _phi3(header: GGUFHeader) -> dict[str, Any]:
         raise header.own.wrong("rope.dimension_count", f"should be at most {head}, a head's width")
     rope = rope_parameters(header) | ({"partial_rotary_factor": turned / head} if turned < head else {})
     window = header.own.integer("attention.sliding_window", 0, least=0)
-    return {"sliding_window": window or None, "rope_parameters": rope, "hidden_act": "silu"}
+    # Beside the scaling, too: there it has a default, which would go before what the scaling says.
+    length = {ORIGINAL_LENGTH: rope[ORIGINAL_LENGTH]} if ORIGINAL_LENGTH in rope else {}
+    return {"sliding_window": window or None, "rope_parameters": rope, "hidden_act": "silu", **length}
 
 
 def _smollm3(header: GGUFHeader) -> dict[str, Any]:

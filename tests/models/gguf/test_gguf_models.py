@@ -136,7 +136,7 @@ OTHERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "deepseek2": ("deepseek-v2", {}),
     "deepseek3": ("deepseek-v3", {}),
 }
-QUICK = ("gemma3", "qwen2moe")
+QUICK = ("gemma3", "phi4-mini", "qwen2moe")
 
 
 @pytest.mark.parametrize(
