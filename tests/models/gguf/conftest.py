@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from gguf_files import write_gguf
 
+from turnout.core.errors import ConfigError
+from turnout.kernels.choice import native_kernels
+from turnout.kernels.compiled import CpuKernels
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
 
@@ -16,6 +19,15 @@ from turnout.models.random.shapes import Shape, config_of
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def kernels() -> CpuKernels:
+    """Of the module, so that they are there before each test has a cache of its own."""
+    try:
+        return native_kernels()
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

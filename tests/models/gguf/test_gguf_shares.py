@@ -11,21 +11,10 @@ import ranks_in_threads
 import torch
 from ranks_in_threads import CONTEXT, ThreadCollective, logits_of, on_grid
 
-from turnout.core.errors import ConfigError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.meeting import Meeting
-from turnout.kernels.choice import native_kernels
 from turnout.kernels.collectives.shm import SharedMemory
 from turnout.kernels.compiled import CpuKernels
-
-
-@pytest.fixture(scope="module")
-def kernels() -> CpuKernels:
-    """Of the module, so that they are there before each test has a cache of its own."""
-    try:
-        return native_kernels()
-    except ConfigError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", pytest.param("Q4_0", marks=pytest.mark.slow)])

@@ -21,7 +21,6 @@ from ranks_in_threads import CONTEXT, logits_of, on_grid, on_ranks
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels import CpuKernels
-from turnout.kernels.choice import native_kernels
 from turnout.models.gguf.header import BLOCKS
 from turnout.models.gguf.numbers import dequantized
 
@@ -36,15 +35,6 @@ def test_numbers_of_every_type_are_the_librarys(number: int, rows: int, blocks: 
     expected = torch.from_numpy(gguf.dequantize(stored, gguf.GGMLQuantizationType(number)))
     found = dequantized(torch.from_numpy(stored), kind)
     torch.testing.assert_close(found.float(), expected.float(), atol=0, rtol=0, equal_nan=True)
-
-
-@pytest.fixture(scope="module")
-def kernels() -> CpuKernels:
-    """Of the module, so that they are there before each test has a cache of its own."""
-    try:
-        return native_kernels()
-    except ConfigError as error:
-        pytest.skip(str(error))
 
 
 SMALL = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4", "F16", "BF16", "F32")
